@@ -1,0 +1,69 @@
+/*
+ * comm: communicators, one per axis and direction, behind one table.
+ *
+ * A communicator is bound to one stream of one device: post() puts a group of operations on that
+ * stream, and the stream's order is the call order. Completion is a stamp on the stream; waiting is
+ * device.await(). So the executor, which alone touches device and communicators together, needs
+ * nothing else. "mpi" turns each post into non-blocking MPI calls made by the device's progress
+ * thread; "check" wraps any other type: it poisons outputs, and compares the call order (kind,
+ * dtype, count, peer) of all members.
+ *
+ * No MPI type appears here: `parent` is the address of an MPI_Comm holding the ranks of the point.
+ */
+#ifndef COLLECTIVES_COMM_H
+#define COLLECTIVES_COMM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/device.h"
+#include "collectives/coll.h"
+#include "topologies/layout.h"
+
+struct comm_call {
+    struct coll coll;
+    const void *send; /* device memory; == recv: in place (all-reduce, reduce, broadcast) */
+    void *recv;       /* all-gather is in place when send is this rank's share of recv */
+};
+
+struct comm;
+
+struct comm_type {
+    const char *name;
+    int (*open)(struct comm *comm, const void *parent, int max_calls);
+    void (*close)(struct comm *comm);
+    void (*post)(struct comm *comm, const struct comm_call *calls, int n_calls);
+    int (*check)(struct comm *comm); /* after sync: 0, or FAIL_* kept by fail(); may be NULL */
+};
+
+struct comm {
+    const struct comm_type *type;
+    void *state;
+    struct device *device;
+    int stream;
+    struct group group;
+    enum axis axis;
+    int max_calls;        /* the most calls that are outstanding at once */
+    int64_t posted_calls; /* counted by post() itself, from what it hands to the library */
+    double posted_bytes;  /* bytes this rank sends at least: coll.h, last column */
+};
+
+extern const struct comm_type comm_mpi;
+
+/* By name: "mpi", "auto". FAIL_ABSENT for one not built, FAIL_USAGE for an unknown one. */
+int comm_find(const char *name, const struct comm_type **out);
+
+/*
+ * Collective over `parent`. Every member of the parent calls it, each with its own group of the
+ * axis; groups partition the parent. max_calls: the most calls that are outstanding at once.
+ * FAIL_COMM on errors.
+ */
+int comm_open(struct comm *comm, const struct comm_type *type, const void *parent,
+              struct device *device, int stream, enum axis axis, const struct group *group,
+              int max_calls);
+void comm_close(struct comm *comm); /* collective; safe on a zeroed struct */
+
+/* Post a group of calls on the communicator's stream. Counts calls and bytes. */
+void comm_post(struct comm *comm, const struct comm_call *calls, int n_calls);
+
+#endif

@@ -1,0 +1,122 @@
+#include "workloads/input.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/rng.h"
+
+/* Which of a token's four successors a draw of 0..15 takes: weights 8, 4, 2, 2. */
+static const uint8_t successor[16] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3};
+
+/* The sample that stands for the one with this index. */
+static int64_t sample_of(const struct input *input, int64_t index)
+{
+    if (input->repeat > 0)
+        index %= input->repeat;
+    return input->resident != NULL ? index % input->n_resident : index;
+}
+
+static int64_t valid_of(const struct input *input, int64_t sample)
+{
+    return input->sequence -
+           (int64_t)rng_below(input->key_padding, (uint64_t)sample, input->most_padding + 1);
+}
+
+/* The targets are the tokens one position further on, one more than there are tokens. */
+static void make_sample(const struct input *input, int64_t sample, int32_t *tokens,
+                        int32_t *targets)
+{
+    uint32_t vocabulary = (uint32_t)input->vocabulary;
+    uint64_t draw = (uint64_t)sample * ((uint64_t)input->sequence + 1);
+    uint32_t token = rng_below(input->key_first, (uint64_t)sample, vocabulary);
+
+    for (int64_t p = 0; p < input->sequence; p++) {
+        tokens[p] = (int32_t)token;
+        uint64_t k = successor[rng_below(input->key_draw, draw + (uint64_t)p + 1, 16)];
+        token = rng_below(input->key_next, 4 * (uint64_t)token + k, vocabulary);
+        targets[p] = (int32_t)token;
+    }
+}
+
+static void make_resident(struct input *input, int64_t n)
+{
+    size_t length = (size_t)input->sequence + 1;
+    input->n_resident = n;
+    input->resident = must_alloc((size_t)n * length, sizeof *input->resident);
+    for (int64_t i = 0; i < n; i++) {
+        int32_t *held = input->resident + (size_t)i * length;
+        make_sample(input, i, held, held + 1);
+    }
+}
+
+int input_open(struct input *input, const char *kind, uint64_t seed, int64_t vocabulary,
+               int64_t sequence, double padding, int64_t resident)
+{
+    memset(input, 0, sizeof *input);
+    bool memory = strcmp(kind, "memory") == 0;
+    if (!memory && strcmp(kind, "synthetic") != 0)
+        return fail(FAIL_USAGE, "input: unknown kind \"%s\": choose synthetic or memory", kind);
+    if (!(padding >= 0 && padding < 1))
+        return fail(FAIL_USAGE, "input: padding of %g is not a share in [0, 1)", padding);
+    if (vocabulary < 1 || vocabulary > INT32_MAX || sequence < 1 || sequence >= INT32_MAX)
+        return fail(FAIL_USAGE,
+                    "input: vocabulary %" PRId64 " and sequence %" PRId64
+                    " must be at least 1 and fit 32 bits",
+                    vocabulary, sequence);
+    snprintf(input->kind, sizeof input->kind, "%s", kind);
+    input->seed = seed;
+    input->vocabulary = vocabulary;
+    input->sequence = sequence;
+    input->padding = padding;
+    input->most_padding = (uint32_t)floor(padding * (double)sequence);
+    input->key_first = rng_key(seed, "input.first");
+    input->key_next = rng_key(seed, "input.next");
+    input->key_draw = rng_key(seed, "input.draw");
+    input->key_padding = rng_key(seed, "input.padding");
+    if (memory)
+        make_resident(input, resident < 1 ? 1 : resident);
+    return 0;
+}
+
+void input_close(struct input *input)
+{
+    free(input->resident);
+    memset(input, 0, sizeof *input);
+}
+
+void input_fill(const struct input *input, int64_t first, int64_t n, int32_t *tokens,
+                int32_t *targets, uint8_t *mask)
+{
+    size_t length = (size_t)input->sequence;
+    for (int64_t i = 0; i < n; i++, tokens += length, targets += length, mask += length) {
+        int64_t sample = sample_of(input, first + i);
+        size_t valid = (size_t)valid_of(input, sample);
+        if (input->resident != NULL) {
+            const int32_t *held = input->resident + (size_t)sample * (length + 1);
+            memcpy(tokens, held, length * sizeof *tokens);
+            memcpy(targets, held + 1, length * sizeof *targets);
+        } else {
+            make_sample(input, sample, tokens, targets);
+        }
+        memset(mask, 1, valid);
+        memset(mask + valid, 0, length - valid);
+    }
+}
+
+int64_t input_valid(const struct input *input, int64_t first, int64_t n)
+{
+    int64_t valid = 0;
+    for (int64_t i = 0; i < n; i++)
+        valid += valid_of(input, sample_of(input, first + i));
+    return valid;
+}
+
+double input_entropy(void)
+{
+    return 1.75 * log(2.0);
+}

@@ -1,0 +1,60 @@
+/*
+ * input: the samples of a study, each a pure function of its global index.
+ *
+ * A sample is a sequence of S tokens, the S targets that follow them, and a mask (1: counts). So
+ * the tokens of step k are samples [k B, (k+1) B) of the study whatever the layout.
+ *
+ * Exactly, with V the vocabulary and rng_key, rng_below of base/rng (all integers, so that a script
+ * can make the same tokens):
+ *   sample i     is sample (i mod repeat) when repeat > 0; "memory" then takes it mod n_resident
+ *   token 0      rng_below(rng_key(seed, "input.first"), i, V)
+ *   draw         at position p = 1..S of sample i: d = rng_below(rng_key(seed, "input.draw"),
+ *                i (S + 1) + p, 16), and k = 0 for d < 8, 1 for d < 12, 2 for d < 14, else 3
+ *   token p      rng_below(rng_key(seed, "input.next"), 4 t + k, V), t the token at p - 1
+ *   tokens       are tokens 0..S-1, targets are tokens 1..S
+ *   valid        S - rng_below(rng_key(seed, "input.padding"), i, floor(padding S) + 1): the mask is
+ *                1 for that many positions from the first on, then 0
+ *
+ * So it is a Markov chain in which each token has four successors (now and then fewer: two draws may
+ * name the same token) with weights 8, 4, 2, 2 of 16, and loss must fall from about ln V towards
+ * input_entropy(). "synthetic" makes samples where they are used; "memory" holds the first
+ * n_resident of them in host memory and copies, wrapping around: the same work plus an input path.
+ * `padding` masks the tail of each sample by a share drawn uniformly from [0, padding], so that
+ * ranks hold unequal numbers of valid tokens; at least one token of a sample is valid.
+ */
+#ifndef WORKLOADS_INPUT_H
+#define WORKLOADS_INPUT_H
+
+#include <stdint.h>
+
+struct input {
+    char kind[16]; /* "synthetic", "memory" */
+    uint64_t seed;
+    int64_t vocabulary; /* tokens are < vocabulary (unpadded) */
+    int64_t sequence;
+    double padding; /* 0 .. <1 */
+    int64_t repeat; /* > 0: sample index is taken modulo this (the repeated batch of the gate) */
+    int64_t n_resident; /* memory: samples held */
+    int32_t *resident;  /* memory: [n_resident][sequence + 1]; else NULL */
+    uint64_t key_first, key_next, key_draw, key_padding;
+    uint32_t most_padding; /* floor(padding sequence) */
+};
+
+/* FAIL_USAGE for an unknown kind, a padding outside [0, 1), sizes below 1 or beyond 32 bits.
+ * `resident` samples are made for "memory" (at least 1). The caller may set `repeat` afterwards. */
+int input_open(struct input *input, const char *kind, uint64_t seed, int64_t vocabulary,
+               int64_t sequence, double padding, int64_t resident);
+void input_close(struct input *input); /* safe on a zeroed struct */
+
+/* Write samples [first, first + n): tokens, targets int32 [n][S], mask uint8 [n][S]. */
+void input_fill(const struct input *input, int64_t first, int64_t n, int32_t *tokens,
+                int32_t *targets, uint8_t *mask);
+
+/* Valid tokens of samples [first, first + n), without making them. */
+int64_t input_valid(const struct input *input, int64_t first, int64_t n);
+
+/* Entropy rate of the chain in nats a token, 1.75 ln 2: what the loss of a perfect model tends to
+ * (a little less where two successors of a token are the same). */
+double input_entropy(void);
+
+#endif

@@ -1,0 +1,194 @@
+#include "workloads/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+const char *op_name(int kind)
+{
+    static const char *const names[] = {
+#define OP_TEXT(name, text) text,
+        OP_LIST(OP_TEXT)
+#undef OP_TEXT
+    };
+    return kind >= 0 && kind < OP_KINDS ? names[kind] : "?";
+}
+
+const char *phase_name(int phase)
+{
+    static const char *const names[] = {
+#define PHASE_TEXT(name, text) text,
+        PHASE_LIST(PHASE_TEXT)
+#undef PHASE_TEXT
+    };
+    return phase >= 0 && phase < PHASES ? names[phase] : "?";
+}
+
+void plan_init(struct plan *plan, const struct layout *layout)
+{
+    memset(plan, 0, sizeof *plan);
+    plan->layout = *layout;
+    plan->bytes[BUFFER_SCALAR] = SCALARS * (int64_t)sizeof(double);
+}
+
+void plan_release(struct plan *plan)
+{
+    free(plan->ops);
+    free(plan->tensors);
+    memset(plan, 0, sizeof *plan);
+}
+
+int plan_op(struct plan *plan, const struct op *op)
+{
+    if (plan->sealed)
+        BUG("plan_op on a sealed plan");
+    if (plan->n_ops == plan->capacity) {
+        plan->capacity = plan->capacity ? 2 * plan->capacity : 256;
+        plan->ops = must_grow(plan->ops, (size_t)plan->capacity, sizeof *plan->ops);
+    }
+    plan->ops[plan->n_ops] = *op;
+    return plan->n_ops++;
+}
+
+void plan_wait(struct plan *plan, int later, int earlier)
+{
+    struct op *op = &plan->ops[later];
+    int stream = plan->ops[earlier].stream;
+    if (stream == op->stream)
+        return;
+    for (int i = 0; i < op->n_waits; i++) {
+        if (plan->ops[op->wait[i]].stream != stream)
+            continue;
+        if (op->wait[i] < earlier)
+            op->wait[i] = earlier;
+        return;
+    }
+    if (op->n_waits == OP_WAITS)
+        BUG("op %d waits for more than %d streams", later, OP_WAITS);
+    op->wait[op->n_waits++] = earlier;
+}
+
+int plan_channel(struct plan *plan, enum axis axis, int direction)
+{
+    for (int i = 0; i < plan->n_channels; i++)
+        if (plan->channel[i].axis == axis && plan->channel[i].direction == direction)
+            return 1 + i;
+    if (plan->n_channels == PLAN_CHANNELS)
+        BUG("a plan has at most %d communication streams", PLAN_CHANNELS);
+    plan->channel[plan->n_channels] = (struct plan_channel){axis, direction};
+    return 1 + plan->n_channels++;
+}
+
+struct tensor plan_take(struct plan *plan, enum plan_buffer buffer, int64_t bytes)
+{
+    struct tensor taken = {(int)buffer, plan->bytes[buffer]};
+    plan->bytes[buffer] += (bytes + 63) / 64 * 64;
+    return taken;
+}
+
+static int seal_op(struct plan *plan, int index)
+{
+    const struct op *op = &plan->ops[index];
+    if ((int)op->kind < 0 || op->kind >= OP_KINDS)
+        return fail(FAIL_INTERNAL, "plan: op %d has kind %d", index, (int)op->kind);
+    if (op->stream < 0 || op->stream > plan->n_channels)
+        return fail(FAIL_INTERNAL, "plan: op %d is on stream %d of %d", index, op->stream,
+                    plan->n_channels);
+    if ((op->kind == OP_COLLECTIVE) != (op->stream > 0))
+        return fail(FAIL_INTERNAL, "plan: op %d (%s) is on stream %d", index, op_name(op->kind),
+                    op->stream);
+    for (int i = 0; i < op->n_waits; i++) {
+        int earlier = op->wait[i];
+        if (earlier < 0 || earlier >= index || plan->ops[earlier].stream == op->stream)
+            return fail(FAIL_INTERNAL, "plan: op %d waits for op %d", index, earlier);
+        plan->ops[earlier].awaited = true;
+    }
+    for (int i = 0; i < OP_TENSORS; i++) {
+        const struct tensor *t = &op->t[i];
+        if (t->buffer < 0 || t->buffer >= PLAN_BUFFERS || t->offset < 0 ||
+            (t->buffer != BUFFER_NONE && t->offset >= plan->bytes[t->buffer]))
+            return fail(FAIL_INTERNAL, "plan: op %d (%s): tensor %d lies outside its arena", index,
+                        op_name(op->kind), i);
+    }
+    return 0;
+}
+
+int plan_seal(struct plan *plan)
+{
+    int rc = 0;
+    for (int i = 0; i < plan->n_ops; i++)
+        TRY(seal_op(plan, i));
+    for (int i = 0; i < plan->n_channels; i++)
+        if (plan->layout.group[plan->channel[i].axis].size < 2)
+            return fail(FAIL_INTERNAL, "plan: a channel on axis %s, whose group has one member",
+                        axis_name((int)plan->channel[i].axis));
+    plan_count(plan, &plan->totals);
+    plan->sealed = true;
+out:
+    return rc;
+}
+
+/* FNV-1a over the words that members of a group must agree on. */
+static uint64_t digest_word(uint64_t digest, uint64_t word)
+{
+    for (int i = 0; i < 8; i++)
+        digest = (digest ^ (word >> (8 * i) & 255)) * 1099511628211u;
+    return digest;
+}
+
+uint64_t plan_digest(const struct plan *plan, enum axis axis)
+{
+    uint64_t digest = 14695981039346656037u;
+    for (int i = 0; i < plan->n_ops; i++) {
+        const struct op *op = &plan->ops[i];
+        if (op->kind != OP_COLLECTIVE || op->shape.coll.axis != axis)
+            continue;
+        const struct coll *coll = &op->shape.coll.coll;
+        digest = digest_word(digest, (uint64_t)coll->kind);
+        digest = digest_word(digest, (uint64_t)coll->dtype);
+        digest = digest_word(digest, (uint64_t)coll->count);
+        digest = digest_word(digest, (uint64_t)(coll->peer + 1));
+        digest = digest_word(digest, (uint64_t)op->shape.coll.direction);
+    }
+    return digest;
+}
+
+static void count_op(const struct plan *plan, const struct op *op, struct plan_totals *out)
+{
+    switch ((int)op->kind) {
+    case OP_GEMM: {
+        const struct shape_gemm *g = &op->shape.gemm;
+        out->model_flops += 2.0 * (double)g->m_valid * (double)g->n_valid * (double)g->k_valid;
+        out->gemm_flops += 2.0 * (double)g->m * (double)g->n * (double)g->k;
+        break;
+    }
+    case OP_ATTENTION:
+    case OP_ATTENTION_GRAD: {
+        const struct shape_attention *a = &op->shape.attention;
+        double pairs = (double)a->batch * (double)a->sequence * (double)a->sequence / 2;
+        double products = op->kind == OP_ATTENTION ? 2 : 4;
+        out->model_flops += products * 2.0 * pairs * (double)a->heads * (double)a->head;
+        break;
+    }
+    case OP_EMBED:
+        out->tokens += op->shape.rows.rows;
+        break;
+    case OP_COLLECTIVE: {
+        enum axis axis = op->shape.coll.axis;
+        out->wire_bytes[axis] +=
+            coll_wire_bytes(&op->shape.coll.coll, plan->layout.group[axis].size);
+        out->calls[axis]++;
+        break;
+    }
+    default:
+        break;
+    }
+}
+
+void plan_count(const struct plan *plan, struct plan_totals *out)
+{
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < plan->n_ops; i++)
+        count_op(plan, &plan->ops[i], out);
+}

@@ -1,0 +1,277 @@
+/*
+ * plan: a training step as data.
+ *
+ * A plan is an array of operations in the order in which the host gives them out. Each op names its
+ * stream, its phase, the ops it waits for, the tensors it touches and its shape. Shapes are fixed
+ * when the plan is made. The plan has many readers and none of them changes it: the executor runs
+ * it, a mask of it gives the compute-only and comm-only variants, a counter proves the work, a
+ * memory pass sizes the arenas.
+ *
+ * Life: plan_init, plan_op (and the ways of splitting that use it), plan_seal, const from then on,
+ * plan_release. Order inside a stream is a dependency that needs no entry in `wait`. Out of memory
+ * while building: die().
+ */
+#ifndef WORKLOADS_PLAN_H
+#define WORKLOADS_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "collectives/coll.h"
+#include "topologies/layout.h"
+
+/*
+ * Kind and, per kind, the tensors t[0..] it takes: "=" written, "+=" added to, others read. All
+ * matrices are row-major; R rows = micro-batch * sequence, H = hidden width. fp32 unless said.
+ * A tensor called "scalars" is the whole double[SCALARS].
+ *
+ * OP_INPUT           t0= tokens i32 [R], t1= targets i32 [R], t2= mask u8 [R]      shape.input
+ * OP_ZERO            t0= [n]                                                       shape.vector
+ * OP_EMBED           t0 tokens, t1 wte [V][H], t2 wpe [S][H], t3= x [R][H]         shape.rows
+ * OP_EMBED_GRAD      t0 tokens, t1 dx [R][H], t2+= dwte, t3+= dwpe (t3 only when
+ *                    not NONE); same bits every time                               shape.rows
+ * OP_NORM            LayerNorm: y = (x - mean) rstd w + b, rstd = 1/sqrt(var + 1e-5), biased var
+ *                    t0 x, t1 w [H], t2 b [H], t3= y [R][H], t4= mean [R], t5= rstd [R]
+ *                                                                                  shape.rows
+ * OP_NORM_GRAD       t0 dy, t1 x, t2 w, t3 mean, t4 rstd, t5 dx [R][H], t6+= dw, t7+= db
+ *                    t5 is "+=" when shape.rows.accumulate, else "="               shape.rows
+ * OP_GEMM            C = op(A) op(B) + beta C + bias: t0 A, t1 B, t2 C, t3 bias [n] or NONE
+ *                    op(A) is [m][k], op(B) is [k][n]                              shape.gemm
+ * OP_BIAS_GRAD       t0 dy [rows][width], t1+= db [width]                          shape.rows
+ * OP_ATTENTION       causal softmax(q k^T / sqrt(head)) v per head
+ *                    t0 qkv [b][s][(heads + 2 kv_heads) * head]: a row holds all q heads, then
+ *                    all k, then all v; t1= out [b][s][heads * head]
+ *                    t2= lse [b][heads][s], log sum exp of the scaled scores, t3 workspace
+ *                                                                                  shape.attention
+ * OP_ATTENTION_GRAD  t0 dout, t1 qkv, t2 out, t3 lse, t4= dqkv, t5 workspace       shape.attention
+ * OP_GELU            t0 x, t1= y [n]; tanh form                                    shape.vector
+ * OP_GELU_GRAD       t0 dy, t1 x, t2= dx [n]; t2 may be t0                         shape.vector
+ * OP_ADD             t0 a, t1 b, t2= a + b [n]; t2 may be t0                       shape.vector
+ * OP_CROSS_ENTROPY   t0 logits [R][width] read, dlogits written in place: (softmax - onehot) mask;
+ *                    columns >= valid count as -inf and get 0; t1 targets, t2 mask
+ *                    t3+= scalars LOSS_SUM, VALID, TOKENS                          shape.rows
+ * OP_SUMSQ           t0 x [n], t1+= scalars SUMSQ: sum of squares, fp64            shape.vector
+ * OP_CLIP            t0 scalars, in place: STEP += 1; NORM = sqrt(SUMSQ) / VALID; LR of the
+ *                    schedule at STEP; SCALE = min(1, clip / (NORM + 1e-6)) / VALID, or 0 and
+ *                    SKIPPED += 1 when NORM or LOSS_SUM is not finite or VALID is 0; a copy of
+ *                    the scalars goes to the log                                   shape.optimizer
+ * OP_ADAMW           t0 parameter, t1 gradient, t2 m, t3 v [n], t4 scalars: nothing when SCALE is 0
+ *                    (decoupled decay; bias correction by STEP - SKIPPED)          shape.optimizer
+ * OP_COLLECTIVE      t0 send, t1 receive                                           shape.coll
+ */
+#define OP_LIST(X)                                                                                 \
+    X(OP_INPUT, "input")                                                                           \
+    X(OP_ZERO, "zero")                                                                             \
+    X(OP_EMBED, "embed")                                                                           \
+    X(OP_EMBED_GRAD, "embed-grad")                                                                 \
+    X(OP_NORM, "norm")                                                                             \
+    X(OP_NORM_GRAD, "norm-grad")                                                                   \
+    X(OP_GEMM, "gemm")                                                                             \
+    X(OP_BIAS_GRAD, "bias-grad")                                                                   \
+    X(OP_ATTENTION, "attention")                                                                   \
+    X(OP_ATTENTION_GRAD, "attention-grad")                                                         \
+    X(OP_GELU, "gelu")                                                                             \
+    X(OP_GELU_GRAD, "gelu-grad")                                                                   \
+    X(OP_ADD, "add")                                                                               \
+    X(OP_CROSS_ENTROPY, "cross-entropy")                                                           \
+    X(OP_SUMSQ, "sumsq")                                                                           \
+    X(OP_CLIP, "clip")                                                                             \
+    X(OP_ADAMW, "adamw")                                                                           \
+    X(OP_COLLECTIVE, "collective")
+
+enum op_kind {
+#define OP_ENUM(name, text) name,
+    OP_LIST(OP_ENUM)
+#undef OP_ENUM
+        OP_KINDS
+};
+const char *op_name(int kind);
+
+#define PHASE_LIST(X)                                                                              \
+    X(PHASE_INPUT, "input")                                                                        \
+    X(PHASE_FORWARD, "forward")                                                                    \
+    X(PHASE_BACKWARD, "backward")                                                                  \
+    X(PHASE_REDUCE, "reduce")                                                                      \
+    X(PHASE_UPDATE, "update")
+
+enum phase {
+#define PHASE_ENUM(name, text) name,
+    PHASE_LIST(PHASE_ENUM)
+#undef PHASE_ENUM
+        PHASES
+};
+const char *phase_name(int phase);
+
+/* Arenas. A tensor is (buffer, offset in bytes); the executor maps buffers to memory. */
+enum plan_buffer {
+    BUFFER_NONE, /* an optional tensor that is not there */
+    BUFFER_PARAMETER,
+    BUFFER_GRADIENT,
+    BUFFER_MOMENT1,
+    BUFFER_MOMENT2,
+    BUFFER_ACTIVATION,
+    BUFFER_TEMPORARY,
+    BUFFER_BATCH,  /* tokens, targets, masks */
+    BUFFER_SCALAR, /* double[SCALARS] */
+    PLAN_BUFFERS
+};
+
+/* The doubles of BUFFER_SCALAR. Zeroed at the start of a step: LOSS_SUM, VALID, TOKENS, SUMSQ. */
+enum scalar {
+    SCALAR_LOSS_SUM, /* sum of token losses, nats */
+    SCALAR_VALID,    /* valid tokens (mask set) */
+    SCALAR_TOKENS,   /* all positions */
+    SCALAR_SUMSQ,    /* of the unscaled gradient */
+    SCALAR_NORM,     /* gradient norm after division by VALID, before clipping */
+    SCALAR_SCALE,    /* what AdamW multiplies a gradient with; 0: this update is skipped */
+    SCALAR_LR,
+    SCALAR_STEP,    /* optimizer steps done, this one included */
+    SCALAR_SKIPPED, /* updates skipped so far (norm not finite) */
+    SCALARS
+};
+
+struct tensor {
+    int buffer;     /* enum plan_buffer */
+    int64_t offset; /* bytes */
+};
+
+struct shape_vector {
+    int64_t n;
+};
+struct shape_rows {
+    int64_t rows;
+    int64_t width;    /* H, or the padded vocabulary in OP_CROSS_ENTROPY */
+    int64_t valid;    /* OP_CROSS_ENTROPY: columns that exist; OP_EMBED*: rows of wte that exist */
+    int64_t sequence; /* OP_EMBED*: rows per sequence */
+    bool accumulate;  /* OP_NORM_GRAD: dx += */
+};
+struct shape_gemm {
+    int64_t m, n, k;
+    bool trans_a, trans_b; /* stored as [k][m], [n][k] */
+    float beta;            /* 0 or 1 */
+    int64_t m_valid, n_valid, k_valid; /* sizes in the unpadded model: model FLOPs 2 m n k of these */
+};
+struct shape_attention {
+    int64_t batch, sequence;
+    int heads, kv_heads, head; /* head: width of one */
+};
+struct shape_input {
+    int64_t first; /* sample within the global batch of the step */
+    int64_t samples;
+    int64_t sequence;
+};
+struct shape_optimizer {
+    int64_t n; /* OP_ADAMW: elements */
+    float lr, lr_min, beta1, beta2, epsilon, weight_decay, clip;
+    int64_t warm_up,
+        decay_steps; /* optimizer steps; lr rises linearly, then follows half a cosine to lr_min */
+};
+struct shape_coll {
+    struct coll coll;
+    enum axis axis;
+    int direction; /* 0; pp: 0 down, 1 up; shard: 0 gather, 1 reduce */
+};
+
+enum { OP_TENSORS = 8, OP_WAITS = 6 };
+
+struct op {
+    enum op_kind kind;
+    enum phase phase;
+    int stream; /* 0 compute, else 1 + index in plan.channel */
+    int layer;  /* -1: outside the layers */
+    int micro;  /* micro-batch, -1: once a step */
+    int n_waits;
+    int wait[OP_WAITS]; /* ops on other streams that must have finished; index < own */
+    struct tensor t[OP_TENSORS];
+    union {
+        struct shape_vector vector;
+        struct shape_rows rows;
+        struct shape_gemm gemm;
+        struct shape_attention attention;
+        struct shape_input input;
+        struct shape_optimizer optimizer;
+        struct shape_coll coll;
+    } shape;
+    bool awaited; /* set by seal: an op on another stream waits for this one */
+};
+
+/* A communication stream: one axis in one direction. */
+struct plan_channel {
+    enum axis axis;
+    int direction;
+};
+enum { PLAN_CHANNELS = 8 };
+
+/* A parameter of the model, as this rank holds it. */
+struct plan_tensor {
+    char name[64];         /* canonical: "h.3.attn.qkv.weight" */
+    int64_t rows, columns; /* columns 1 for vectors */
+    int64_t valid_rows;    /* rows that exist in the unpadded model */
+    int64_t offset;        /* elements, the same in parameters, gradients and moments */
+    bool decay;            /* weight decay applies */
+    bool may_be_zero;      /* its gradient has a part that is structurally zero: checked apart */
+    int64_t zero_first, zero_count; /* that part: elements (the key third of the qkv bias) */
+    double sigma;                   /* initial standard deviation; < 0: constant one, 0: zero */
+};
+
+struct plan_totals {
+    double model_flops;            /* a step of this rank, forward and backward */
+    double gemm_flops;             /* executed by GEMMs, padding included */
+    int64_t tokens;                /* positions a step of this rank */
+    double wire_bytes[AXIS_COUNT]; /* coll_wire_bytes of all posts of this rank */
+    int64_t calls[AXIS_COUNT];
+};
+
+struct plan {
+    struct layout layout;
+    int n_ops, capacity;
+    struct op *ops;
+    int n_channels;
+    struct plan_channel channel[PLAN_CHANNELS];
+    int n_tensors;
+    struct plan_tensor *tensors; /* [n_tensors], in order of their offsets */
+    int64_t n_parameters;        /* elements held by this rank, padding included */
+    int64_t bytes[PLAN_BUFFERS]; /* size of each arena */
+    int micro_batches;           /* accumulation steps A */
+    int64_t samples;             /* of this rank a step */
+    int64_t global_batch;        /* samples a step of the whole point */
+    int64_t sequence;
+    struct plan_totals totals; /* filled by seal */
+    bool sealed;
+};
+
+void plan_init(struct plan *plan, const struct layout *layout);
+void plan_release(struct plan *plan); /* safe on a zeroed struct */
+
+/* Append a copy of *op (waits as given); returns its index. */
+int plan_op(struct plan *plan, const struct op *op);
+
+/*
+ * Make op `later` wait for op `earlier`, unless they share a stream or `later` already waits for an
+ * op of that stream that comes no earlier.
+ */
+void plan_wait(struct plan *plan, int later, int earlier);
+
+/* The stream of an axis and direction; made on first use. */
+int plan_channel(struct plan *plan, enum axis axis, int direction);
+
+/* Take `bytes` of an arena, aligned to 64; returns the tensor. */
+struct tensor plan_take(struct plan *plan, enum plan_buffer buffer, int64_t bytes);
+
+/*
+ * Check (waits point backwards and across streams, tensors lie inside their arenas, groups exist),
+ * give out stamps to ops that somebody waits for and to collectives, sum the totals. FAIL_INTERNAL
+ * on a broken plan.
+ */
+int plan_seal(struct plan *plan);
+
+/*
+ * A digest of the calls on an axis (kind, dtype, count, peer in order): members of a group compare
+ * it before they start. Plans that make no call on the axis have the digest of the empty sequence.
+ */
+uint64_t plan_digest(const struct plan *plan, enum axis axis);
+
+/* Sum over the ops alone, without the model's formula: what seal puts into totals. */
+void plan_count(const struct plan *plan, struct plan_totals *out);
+
+#endif

@@ -1,0 +1,225 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "analysis/record_hdf5.h"
+#include "analysis/record_head.h"
+#include "analysis/record_merge.h"
+#include "analysis/record_parts.h"
+#include "analysis/record_publish.h"
+#include "analysis/record_stream.h"
+#include "base/err.h"
+
+struct record {
+    char path[RECORD_PATH], parts[RECORD_PATH];
+    struct record_head head; /* of all launches */
+    int launch;
+    int lock; /* file descriptor */
+};
+
+static int check_path(const char *path)
+{
+    size_t length = strlen(path);
+    if (length == 0 || length >= sizeof((struct record_file *)0)->path - 8)
+        return fail(FAIL_FILE, "record: a study's path has 1 to %zu bytes, this one has %zu",
+                    sizeof((struct record_file *)0)->path - 9, length);
+    return 0;
+}
+
+static int refuse_existing(const char *path, const char *parts, bool resume)
+{
+    bool has_parts = record_exists(parts);
+    if (record_exists(path) && resume)
+        return fail(FAIL_FILE, "record: %s is whole, there is nothing to resume%s%s", path,
+                    has_parts ? ": a killed run left its copy in " : "", has_parts ? parts : "");
+    if (record_exists(path))
+        return fail(FAIL_FILE, "record: %s exists: choose another --out", path);
+    if (has_parts && !resume)
+        return fail(FAIL_FILE,
+                    "record: %s exists, an unfinished study: --resume goes on with it, or choose "
+                    "another --out",
+                    parts);
+    if (!has_parts && resume)
+        return fail(FAIL_FILE, "record: there is no %s to resume: start without --resume", parts);
+    return 0;
+}
+
+static int make_folder(const char *folder)
+{
+    if (mkdir(folder, 0777) != 0)
+        return fail(FAIL_FILE, "record: cannot create %s: %s", folder, strerror(errno));
+    return record_sync_folder(folder);
+}
+
+static int publish_head(const struct record *record)
+{
+    char path[RECORD_PATH + 16];
+    int64_t file;
+    size_t bytes = (size_t)record->head.n_hosts * sizeof(struct host_row) +
+                   (size_t)record->head.n_ranks * sizeof(struct rank_row);
+    snprintf(path, sizeof path, "%s/head.h5", record->parts);
+    int rc = record_create_image(&file, bytes);
+    if (rc == 0)
+        rc = record_put_head(file, &record->head);
+    rc = rc == 0 ? record_publish_image(file, path)
+                 : fail(FAIL_FILE, "record: cannot write %s: HDF5 cannot build it", path);
+    record_close(file);
+    return rc;
+}
+
+/* What is there: the head, which must be of the same study, and the points. */
+static int read_old(struct record *record, const struct record_head *head, int **done, int *n_done)
+{
+    struct record_file old = {0};
+    int rc;
+    TRY(record_stream_read(&old, record->parts, false));
+    TRY(record_head_compare(&old.head, head));
+    record->head = old.head;
+    old.head = (struct record_head){0};
+    record->launch = record_head_launches(&record->head);
+    if (n_done != NULL)
+        *n_done = 0;
+    if (done != NULL && n_done != NULL) {
+        *done = must_alloc((size_t)old.n_points + 1, sizeof **done);
+        for (int i = 0; i < old.n_points; i++) /* sorted; a point measured twice is one */
+            if (i == 0 || old.points[i].point.point != old.points[i - 1].point.point)
+                (*done)[(*n_done)++] = old.points[i].point.point;
+    }
+out:
+    record_file_release(&old);
+    return rc;
+}
+
+static int begin_head(struct record *record, const struct record_head *head, bool resume,
+                      int **done, int *n_done)
+{
+    char path[RECORD_PATH + 16], why[RECORD_WHY];
+    int rc = 0;
+    if (!record_head_right(head, why))
+        return fail(FAIL_INTERNAL, "record: %s", why);
+    snprintf(path, sizeof path, "%s/head.h5", record->parts);
+    /* A launch killed before it published a head leaves nothing to go on with: begin afresh. */
+    if (resume && record_exists(path))
+        TRY(read_old(record, head, done, n_done));
+    record_head_join(&record->head, head, record->launch);
+    rc = publish_head(record);
+out:
+    return rc;
+}
+
+static void drop_parts(struct record *record)
+{
+    record_parts_remove(record->parts);
+    if (record->lock >= 0)
+        close(record->lock);
+    record->lock = -1;
+    rmdir(record->parts); /* stays when somebody put a file of his own there */
+}
+
+int record_begin(struct record **out, const char *path, const struct record_head *head, bool resume,
+                 int *launch, int **done, int *n_done)
+{
+    struct record *record = must_alloc(1, sizeof *record);
+    bool made = false;
+    int rc;
+    record->lock = -1;
+    *out = NULL;
+    if (done != NULL)
+        *done = NULL;
+    if (n_done != NULL)
+        *n_done = 0;
+    TRY(check_path(path));
+    snprintf(record->path, sizeof record->path, "%s", path);
+    snprintf(record->parts, sizeof record->parts, "%s.parts", path);
+    TRY(refuse_existing(record->path, record->parts, resume));
+    if (!resume) {
+        TRY(make_folder(record->parts));
+        made = true;
+    }
+    TRY(record_lock(record->parts, &record->lock));
+    TRY(begin_head(record, head, resume, done, n_done));
+    if (launch != NULL)
+        *launch = record->launch;
+    *out = record;
+    return 0;
+out:
+    if (made)
+        drop_parts(record);
+    if (done != NULL) {
+        free(*done);
+        *done = NULL;
+    }
+    record_abandon(record);
+    return rc;
+}
+
+/* The first free name of a point; what is published never changes. */
+static int part_path(const struct record *record, int point, struct record_part *part, char *path,
+                     size_t size)
+{
+    for (int again = 0; again < 2; again++) {
+        record_part_name(part, point, again ? record->launch : -1);
+        snprintf(path, size, "%s/%s.h5", record->parts, part->name);
+        if (!record_exists(path))
+            return 0;
+        if (record->launch == 0)
+            break;
+    }
+    return fail(FAIL_INTERNAL, "record: point %d is published already, as %s", point, path);
+}
+
+static size_t point_bytes(const struct record_point *point)
+{
+    size_t bytes = 0;
+    for (int which = TABLE_point; which < TABLE_COUNT; which++) {
+        int64_t n;
+        record_point_rows(point, (enum record_table_index)which, &n);
+        bytes += (size_t)n * record_table((enum record_table_index)which).row_size;
+    }
+    return bytes;
+}
+
+int record_append(struct record *record, const struct record_point *given)
+{
+    struct record_point point = *given; /* rows are shared, only the launch is ours to say */
+    struct record_part part;
+    char path[RECORD_PATH + 40], why[RECORD_WHY];
+    int64_t file = -1;
+    int rc;
+    point.point.launch = record->launch;
+    if (!record_point_right(&point, why))
+        return fail(FAIL_INTERNAL, "record: point %d: %s", point.point.point, why);
+    TRY(part_path(record, point.point.point, &part, path, sizeof path));
+    rc = record_create_image(&file, point_bytes(&point));
+    if (rc == 0)
+        rc = record_put_identity(file, &record->head);
+    if (rc == 0)
+        rc = record_put_point(file, &point, part.name);
+    rc = rc == 0 ? record_publish_image(file, path)
+                 : fail(FAIL_FILE, "record: cannot write %s: HDF5 cannot build it", path);
+out:
+    record_close(file);
+    return rc;
+}
+
+int record_finish(struct record *record)
+{
+    int rc = record_merge(record->path, record->parts, &record->head);
+    if (rc == 0)
+        drop_parts(record);
+    record_abandon(record);
+    return rc;
+}
+
+void record_abandon(struct record *record)
+{
+    if (record == NULL)
+        return;
+    if (record->lock >= 0)
+        close(record->lock);
+    record_head_release(&record->head);
+    free(record);
+}

@@ -1,0 +1,337 @@
+#include "analysis/report_columns.h"
+
+#include <math.h>
+#include <string.h>
+
+double report_ms(double ns)
+{
+    return ns / 1e6;
+}
+
+double report_tflops_per_device(const struct scaling_row *row)
+{
+    const struct point_row *p = row->point;
+    if (!(p->model_flops_per_step > 0.0))
+        return NAN;
+    return p->model_flops_per_step / row->step_ns.value / p->ranks / 1e3;
+}
+
+double report_mfu(const struct scaling_row *row)
+{
+    double peak = row->point->peak_flops_per_rank;
+    return peak > 0.0 ? report_tflops_per_device(row) * 1e12 / peak : (double)NAN;
+}
+
+const char *report_status(const struct scaling_row *row)
+{
+    if (!row->valid)
+        return "invalid";
+    for (int i = 0; i < row->n_used; i++)
+        if (!row->runs[i].account.record->point.settled)
+            return "unsettled";
+    return "ok";
+}
+
+int64_t report_wrong(const struct scaling_row *row)
+{
+    int64_t wrong = 0;
+    for (int i = 0; i < row->n_runs; i++) {
+        const struct record_point *p = row->runs[i].account.record;
+        for (int64_t j = 0; j < p->gate.n; j++)
+            wrong += !p->gate.rows[j].passed;
+        for (int64_t j = 0; j < p->work.n; j++)
+            wrong += !p->work.rows[j].passed;
+    }
+    return wrong;
+}
+
+const struct scaling_run *report_slowest(const struct scaling_row *row)
+{
+    const struct scaling_run *worst = &row->runs[0];
+    for (int i = 1; i < row->n_used; i++)
+        if (row->runs[i].account.slowest_share > worst->account.slowest_share ||
+            worst->account.slowest < 0)
+            worst = &row->runs[i];
+    return worst;
+}
+
+const char *report_attribute(const struct report *report, const char *group, const char *name)
+{
+    const char *text = record_head_get(&report->files[0]->head, group, name);
+    return text != NULL ? text : "";
+}
+
+int64_t report_peak_bytes(const struct scaling_row *row)
+{
+    int64_t peak = -1;
+    for (int i = 0; i < row->n_used; i++) {
+        const struct record_point *p = row->runs[i].account.record;
+        for (int64_t j = 0; j < p->memory.n; j++)
+            if (strncmp(p->memory.rows[j].class, "process", sizeof(text16)) == 0 &&
+                p->memory.rows[j].peak_bytes > peak)
+                peak = p->memory.rows[j].peak_bytes;
+    }
+    return peak;
+}
+
+/* Figures of one run, averaged by scaling_mean. */
+#define FIGURE(name, expression)                                                                   \
+    static double name(const struct account *a)                                                    \
+    {                                                                                              \
+        return (expression) / 1e6;                                                                 \
+    }
+FIGURE(elided_ms, a->series[ACCOUNT_COMPUTE].term_ns[TERM_STEP])
+FIGURE(comm_ms, a->series[ACCOUNT_COMM].term_ns[TERM_STEP])
+FIGURE(difference_ms, a->difference_ns.value)
+FIGURE(counterfactual_ms, a->counterfactual_ns.value)
+FIGURE(slowdown_ms, a->slowdown_ns.value)
+FIGURE(disagreement_ms, a->disagreement_ns.value)
+FIGURE(disagreement_lo_ms, a->disagreement_ns.low)
+FIGURE(disagreement_hi_ms, a->disagreement_ns.high)
+FIGURE(stall_ms, a->stall_ns)
+FIGURE(interval_ms, a->interval_ns)
+FIGURE(step_term_ms, a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_STEP])
+FIGURE(compute_term_ms, a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_COMPUTE])
+FIGURE(input_term_ms, a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_INPUT])
+FIGURE(stall_term_ms, a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_STALL])
+FIGURE(idle_term_ms, a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_IDLE])
+FIGURE(residual_term_ms, a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_RESIDUAL])
+FIGURE(residual_worst_pct, a->worst_residual_share * 1e8)
+FIGURE(aa_ratio, a->aa_ratio.value * 1e6)
+FIGURE(aa_ratio_lo, a->aa_ratio.low * 1e6)
+FIGURE(aa_ratio_hi, a->aa_ratio.high * 1e6)
+FIGURE(stamps_ratio, a->stamps_ratio.value * 1e6)
+FIGURE(stamps_ratio_lo, a->stamps_ratio.low * 1e6)
+FIGURE(stamps_ratio_hi, a->stamps_ratio.high * 1e6)
+
+static double hidden_pct(const struct scaling_row *row)
+{
+    double comm = scaling_mean(row, comm_ms);
+    return comm > 0.0 ? 100.0 * (1.0 - scaling_mean(row, difference_ms) / comm) : (double)NAN;
+}
+
+static double axis_ms(const struct scaling_row *row, const char *name)
+{
+    double sum = 0.0;
+    int n = 0;
+    for (int i = 0; i < row->n_used; i++) {
+        const struct account *a = &row->runs[i].account;
+        for (int j = 0; j < a->n_axes; j++) {
+            const struct account_axis *axis = &a->axes[j];
+            if (strncmp(axis->name, name, sizeof axis->name) != 0)
+                continue;
+            sum += isnan(axis->stall_ns) ? axis->stall_closed_ns : axis->stall_ns;
+            n++;
+        }
+    }
+    return n > 0 ? report_ms(sum / n) : (double)NAN;
+}
+
+/* Without a pipeline there is no bubble; with one, its replay is not in this version. */
+static double bubble_ms(const struct point_row *p)
+{
+    return p->pp == 1 ? 0.0 : (double)NAN;
+}
+
+static double base_ranks(const struct report *r, const struct scaling_ratio *ratio)
+{
+    return ratio->base >= 0 ? r->scaling->rows[ratio->base].point->ranks : (double)NAN;
+}
+
+static double base_tokens_per_s(const struct report *r, const struct scaling_ratio *ratio)
+{
+    return ratio->base >= 0 ? r->scaling->rows[ratio->base].tokens_per_s.value : (double)NAN;
+}
+
+static const char *slowest_host(const struct scaling_row *row)
+{
+    const struct scaling_run *run = report_slowest(row);
+    return run->account.slowest < 0
+               ? ""
+               : account_host(&run->file->head, &run->account.record->point, run->account.slowest);
+}
+
+static double slowest_rank(const struct scaling_row *row)
+{
+    int rank = report_slowest(row)->account.slowest;
+    return rank < 0 ? (double)NAN : rank;
+}
+
+static double or_nan(int64_t value)
+{
+    return value < 0 ? (double)NAN : (double)value;
+}
+
+#define MEAN(figure) scaling_mean(row, figure)
+#define UNMEASURED ((double)NAN)
+
+/* X(kind, name, value); `r` is the report, `row` the row, `p` its point. */
+#define SHARED_COLUMNS(X)                                                                          \
+    X(TEXT, mode, p->scaling)                                                                      \
+    X(INTEGER, nodes, p->nodes)                                                                    \
+    X(INTEGER, ranks, p->ranks)                                                                    \
+    X(INTEGER, tp, p->tp)                                                                          \
+    X(INTEGER, pp, p->pp)                                                                          \
+    X(INTEGER, cp, p->cp)                                                                          \
+    X(INTEGER, ep, p->ep)                                                                          \
+    X(INTEGER, dp, p->dp)                                                                          \
+    X(TEXT, order, report_attribute(r, "study", "order"))                                          \
+    X(INTEGER, mbs, p->micro_batch)                                                                \
+    X(INTEGER, gbs, p->global_batch)                                                               \
+    X(INTEGER, seq, p->sequence)                                                                   \
+    X(REAL, step_ms_p50, report_ms(row->p50_ns))                                                   \
+    X(REAL, step_ms_p95, report_ms(row->p95_ns))                                                   \
+    X(REAL, step_ms_p99, report_ms(row->p99_ns))                                                   \
+    X(REAL, cv_pct, 100.0 * row->cv)                                                               \
+    X(REAL, ci_lo_ms, report_ms(row->step_ns.low))                                                 \
+    X(REAL, ci_hi_ms, report_ms(row->step_ns.high))                                                \
+    X(INTEGER, n_iter, row->step_ns.n)                                                             \
+    X(REAL, tokens_per_s, row->tokens_per_s.value)                                                 \
+    X(REAL, tokens_per_s_gpu, row->tokens_per_s.value / p->ranks)                                  \
+    X(REAL, mfu_pct, 100.0 * report_mfu(row))                                                      \
+    X(REAL, t_compute_ms, MEAN(elided_ms))                                                         \
+    X(REAL, t_comm_ms, MEAN(comm_ms))                                                              \
+    X(REAL, exposed_ms, MEAN(difference_ms))                                                       \
+    X(REAL, wait_ms, MEAN(counterfactual_ms))                                                      \
+    X(REAL, slowdown_ms, MEAN(slowdown_ms))                                                        \
+    X(REAL, hidden_pct, hidden_pct(row))                                                           \
+    X(REAL, dp_ms, axis_ms(row, "dp"))                                                             \
+    X(REAL, tp_ms, axis_ms(row, "tp"))                                                             \
+    X(REAL, pp_ms, axis_ms(row, "pp"))                                                             \
+    X(REAL, cp_ms, axis_ms(row, "cp"))                                                             \
+    X(REAL, ep_ms, axis_ms(row, "ep"))                                                             \
+    X(REAL, bubble_ms, bubble_ms(p))                                                               \
+    X(REAL, residual_ms, MEAN(residual_term_ms))                                                   \
+    X(REAL, speedup, row->speedup.ratio.value)                                                     \
+    X(REAL, efficiency_pct, 100.0 * row->efficiency.ratio.value)                                   \
+    X(REAL, inc_eff_pct, 100.0 * row->incremental.ratio.value)                                     \
+    X(REAL, intra_GBps, UNMEASURED)                                                                \
+    X(REAL, inter_GBps, UNMEASURED)                                                                \
+    X(REAL, ckpt_bytes, UNMEASURED)                                                                \
+    X(REAL, ckpt_blocked_ms, UNMEASURED)                                                           \
+    X(REAL, ckpt_complete_ms, UNMEASURED)                                                          \
+    X(REAL, ckpt_inflation_ms, UNMEASURED)                                                         \
+    X(REAL, ckpt_accurate, UNMEASURED)                                                             \
+    X(REAL, goodput_pct, UNMEASURED)                                                               \
+    X(INTEGER, wrong, report_wrong(row))                                                           \
+    X(TEXT, slowest_host, slowest_host(row))                                                       \
+    X(TEXT, status, report_status(row))
+
+#define OUR_COLUMNS(X)                                                                             \
+    X(TEXT, study, r->files[0]->head.study_digest)                                                 \
+    X(INTEGER, point, p->point)                                                                    \
+    X(INTEGER, set, row->set)                                                                      \
+    X(INTEGER, launches, row->n_used)                                                              \
+    X(INTEGER, ranks_per_node, p->ranks_per_node)                                                  \
+    X(INTEGER, shard, p->shard)                                                                    \
+    X(TEXT, parallel, p->parallel)                                                                 \
+    X(TEXT, model, p->model)                                                                       \
+    X(INTEGER, parameters, p->parameters)                                                          \
+    X(TEXT, dtype, p->dtype)                                                                       \
+    X(TEXT, device, p->device)                                                                     \
+    X(TEXT, comm, p->comm)                                                                         \
+    X(TEXT, input, p->input)                                                                       \
+    X(INTEGER, emulated, p->emulated)                                                              \
+    X(INTEGER, oversubscribed, p->oversubscribed)                                                  \
+    X(INTEGER, valid, row->valid)                                                                  \
+    X(TEXT, gate, p->gate)                                                                         \
+    X(TEXT, why, p->why)                                                                           \
+    X(REAL, step_ms_mean, report_ms(row->step_ns.value))                                           \
+    X(REAL, tokens_per_s_lo, row->tokens_per_s.low)                                                \
+    X(REAL, tokens_per_s_hi, row->tokens_per_s.high)                                               \
+    X(INTEGER, positions_per_step, p->tokens_per_step)                                             \
+    X(REAL, tokens_per_step, row->tokens_per_step)                                                 \
+    X(INTEGER, samples_per_step, p->global_batch)                                                  \
+    X(REAL, samples_per_s, (double)p->global_batch * 1e9 / row->step_ns.value)                     \
+    X(REAL, speedup_lo, row->speedup.ratio.low)                                                    \
+    X(REAL, speedup_hi, row->speedup.ratio.high)                                                   \
+    X(REAL, efficiency_lo_pct, 100.0 * row->efficiency.ratio.low)                                  \
+    X(REAL, efficiency_hi_pct, 100.0 * row->efficiency.ratio.high)                                 \
+    X(REAL, base_ranks, base_ranks(r, &row->efficiency))                                           \
+    X(REAL, base_tokens_per_s, base_tokens_per_s(r, &row->efficiency))                             \
+    X(REAL, eff_device_pct, 100.0 * row->eff_device.ratio.value)                                   \
+    X(REAL, eff_device_lo_pct, 100.0 * row->eff_device.ratio.low)                                  \
+    X(REAL, eff_device_hi_pct, 100.0 * row->eff_device.ratio.high)                                 \
+    X(REAL, eff_node_pct, 100.0 * row->eff_node.ratio.value)                                       \
+    X(REAL, eff_node_lo_pct, 100.0 * row->eff_node.ratio.low)                                      \
+    X(REAL, eff_node_hi_pct, 100.0 * row->eff_node.ratio.high)                                     \
+    X(REAL, node_base_ranks, base_ranks(r, &row->eff_node))                                        \
+    X(REAL, node_base_tokens_per_s, base_tokens_per_s(r, &row->eff_node))                          \
+    X(REAL, inc_eff_lo_pct, 100.0 * row->incremental.ratio.low)                                    \
+    X(REAL, inc_eff_hi_pct, 100.0 * row->incremental.ratio.high)                                   \
+    X(REAL, inc_base_ranks, base_ranks(r, &row->incremental))                                      \
+    X(INTEGER, unpaired, row->speedup.unpaired || row->eff_node.unpaired)                          \
+    X(REAL, exposed_stall_ms, MEAN(stall_ms))                                                      \
+    X(REAL, exposed_interval_ms, MEAN(interval_ms))                                                \
+    X(REAL, exposed_counterfactual_ms, MEAN(counterfactual_ms))                                    \
+    X(REAL, stamped_step_ms, MEAN(step_term_ms))                                                   \
+    X(REAL, compute_ms, MEAN(compute_term_ms))                                                     \
+    X(REAL, input_ms, MEAN(input_term_ms))                                                         \
+    X(REAL, stall_ms, MEAN(stall_term_ms))                                                         \
+    X(REAL, idle_ms, MEAN(idle_term_ms))                                                           \
+    X(REAL, residual_worst_pct, MEAN(residual_worst_pct))                                          \
+    X(REAL, disagreement_ms, MEAN(disagreement_ms))                                                \
+    X(REAL, disagreement_lo_ms, MEAN(disagreement_lo_ms))                                          \
+    X(REAL, disagreement_hi_ms, MEAN(disagreement_hi_ms))                                          \
+    X(REAL, aa_ratio, MEAN(aa_ratio))                                                              \
+    X(REAL, aa_ratio_lo, MEAN(aa_ratio_lo))                                                        \
+    X(REAL, aa_ratio_hi, MEAN(aa_ratio_hi))                                                        \
+    X(REAL, stamps_ratio, MEAN(stamps_ratio))                                                      \
+    X(REAL, stamps_ratio_lo, MEAN(stamps_ratio_lo))                                                \
+    X(REAL, stamps_ratio_hi, MEAN(stamps_ratio_hi))                                                \
+    X(REAL, tflops_per_s_gpu, report_tflops_per_device(row))                                       \
+    X(REAL, model_flops_per_step, p->model_flops_per_step)                                         \
+    X(REAL, peak_tflops_per_s_gpu,                                                                 \
+      p->peak_flops_per_rank > 0.0 ? p->peak_flops_per_rank / 1e12 : (double)NAN)                  \
+    X(TEXT, peak_source, p->peak_source)                                                           \
+    X(REAL, slowest_rank, slowest_rank(row))                                                       \
+    X(REAL, slowest_pct, 100.0 * report_slowest(row)->account.slowest_share)                       \
+    X(REAL, slowest_mads, report_slowest(row)->account.slowest_mads)                               \
+    X(REAL, initial_loss, p->initial_loss)                                                         \
+    X(REAL, final_loss, p->final_loss)                                                             \
+    X(REAL, process_peak_bytes, or_nan(report_peak_bytes(row)))                                    \
+    X(REAL, gate_s, p->gate_s)                                                                     \
+    X(REAL, setup_s, p->setup_s)                                                                   \
+    X(REAL, init_s, p->init_s)                                                                     \
+    X(REAL, prove_s, p->prove_s)                                                                   \
+    X(REAL, warm_up_s, p->warm_up_s)                                                               \
+    X(REAL, timed_s, p->timed_s)
+
+/* One function per column; the ROW_* macros name the field of struct report_value. */
+#define FIELD_INTEGER integer
+#define FIELD_REAL real
+#define FIELD_TEXT text
+#define COLUMN_FUNCTION(kind_, name_, value_)                                                      \
+    static struct report_value column_##name_(const struct report *r,                              \
+                                              const struct scaling_row *row)                       \
+    {                                                                                              \
+        const struct point_row *p = row->point;                                                    \
+        (void)r;                                                                                   \
+        (void)p;                                                                                   \
+        return (struct report_value){.kind = REPORT_##kind_, .FIELD_##kind_ = (value_)};           \
+    }
+SHARED_COLUMNS(COLUMN_FUNCTION)
+OUR_COLUMNS(COLUMN_FUNCTION)
+
+static const struct {
+    const char *name;
+    struct report_value (*value)(const struct report *r, const struct scaling_row *row);
+} columns[] = {
+#define COLUMN_ENTRY(kind_, name_, value_) {#name_, column_##name_},
+    SHARED_COLUMNS(COLUMN_ENTRY) OUR_COLUMNS(COLUMN_ENTRY)};
+
+int report_n_columns(void)
+{
+    return (int)(sizeof columns / sizeof *columns);
+}
+
+const char *report_column_name(int column)
+{
+    return columns[column].name;
+}
+
+struct report_value report_value(int column, const struct report *report,
+                                 const struct scaling_row *row)
+{
+    return columns[column].value(report, row);
+}

@@ -1,0 +1,222 @@
+#include "analysis/report.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "analysis/report_columns.h"
+#include "analysis/report_notes.h"
+#include "base/err.h"
+
+/* JSON has no NaN: what is unknown is null. */
+static json_t *real(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+/* Text of a file may hold any bytes; JSON takes UTF-8 only. */
+static json_t *text(const char *value)
+{
+    json_t *json = json_string(value);
+    if (json != NULL)
+        return json;
+    char plain[1024];
+    size_t n = 0;
+    for (; value[n] != '\0' && n < sizeof plain - 1; n++)
+        plain[n] = (unsigned char)value[n] < 0x80 ? value[n] : '?';
+    plain[n] = '\0';
+    return json_string(plain);
+}
+
+static json_t *interval(const struct stats_interval *x, double scale)
+{
+    json_t *json = json_object();
+    json_object_set_new(json, "value", real(x->value * scale));
+    json_object_set_new(json, "low", real(x->low * scale));
+    json_object_set_new(json, "high", real(x->high * scale));
+    json_object_set_new(json, "n", json_integer(x->n));
+    return json;
+}
+
+static json_t *curve_row(const struct report *report, const struct scaling_row *row)
+{
+    json_t *json = json_object();
+    for (int c = 0; c < report_n_columns(); c++) {
+        struct report_value value = report_value(c, report, row);
+        json_t *item = value.kind == REPORT_INTEGER ? json_integer(value.integer)
+                       : value.kind == REPORT_REAL  ? real(value.real)
+                                                    : text(value.text);
+        json_object_set_new(json, report_column_name(c), item);
+    }
+    return json;
+}
+
+static json_t *blocks_of(const struct account_series *series)
+{
+    static const char *const names[TERMS] = {"step_ms", "compute_ms",  "input_ms",  "stall_ms",
+                                             "idle_ms", "residual_ms", "exposed_ms"};
+    json_t *list = json_array();
+    for (int64_t i = 0; i < series->n_blocks; i++) {
+        const struct account_block *b = &series->blocks[i];
+        json_t *json = json_object();
+        json_object_set_new(json, "block", json_integer(b->block));
+        json_object_set_new(json, "steps", json_integer(b->steps));
+        for (int t = 0; t < TERMS; t++)
+            json_object_set_new(json, names[t], real(report_ms(b->term_ns[t])));
+        json_array_append_new(list, json);
+    }
+    return list;
+}
+
+static json_t *axes_of(const struct account *a)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < a->n_axes; i++) {
+        const struct account_axis *axis = &a->axes[i];
+        json_t *json = json_object();
+        json_object_set_new(json, "axis", text(axis->name));
+        json_object_set_new(json, "calls_per_step", real(axis->calls));
+        json_object_set_new(json, "waits_per_step", real(axis->waits));
+        json_object_set_new(json, "wire_bytes_per_step", real(axis->wire_bytes));
+        json_object_set_new(json, "stall_ms", real(report_ms(axis->stall_ns)));
+        json_object_set_new(json, "stall_instrumented_ms", real(report_ms(axis->stall_closed_ns)));
+        json_object_set_new(json, "comm_ms", real(report_ms(axis->comm_ns)));
+        json_object_set_new(json, "exposed_ms", real(report_ms(axis->exposed_ns)));
+        json_object_set_new(json, "transfer_ms", real(report_ms(axis->transfer_ns)));
+        json_object_set_new(json, "skew_ms", real(report_ms(axis->skew_ns)));
+        json_array_append_new(list, json);
+    }
+    return list;
+}
+
+static json_t *failed_checks(const struct record_point *p)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < p->gate.n; i++) {
+        const struct gate_row *r = &p->gate.rows[i];
+        if (r->passed)
+            continue;
+        json_t *json = json_object();
+        json_object_set_new(json, "check", text(r->check));
+        json_object_set_new(json, "subject", text(r->subject));
+        json_object_set_new(json, "difference", real(r->difference));
+        json_object_set_new(json, "allowed", real(r->allowed));
+        json_object_set_new(json, "rank", json_integer(r->rank));
+        json_array_append_new(list, json);
+    }
+    return list;
+}
+
+static json_t *work_of(const struct record_point *p)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < p->work.n; i++) {
+        const struct work_row *r = &p->work.rows[i];
+        json_t *json = json_object();
+        json_object_set_new(json, "quantity", text(r->quantity));
+        json_object_set_new(json, "unit", text(r->unit));
+        json_object_set_new(json, "formula", real(r->formula));
+        json_object_set_new(json, "plan", real(r->plan));
+        json_object_set_new(json, "executed", real(r->executed));
+        json_object_set_new(json, "passed", json_boolean(r->passed));
+        json_array_append_new(list, json);
+    }
+    return list;
+}
+
+/* Memory by class, the worst rank of each. */
+static json_t *memory_of(const struct record_point *p)
+{
+    json_t *json = json_object();
+    for (int64_t i = 0; i < p->memory.n; i++) {
+        const struct memory_row *r = &p->memory.rows[i];
+        char key[64];
+        snprintf(key, sizeof key, "%.16s_peak_bytes", r->class);
+        json_t *old = json_object_get(json, key);
+        if (old == NULL || json_integer_value(old) < r->peak_bytes)
+            json_object_set_new(json, key, json_integer(r->peak_bytes));
+    }
+    return json;
+}
+
+static void add_account(json_t *json, const struct account *a)
+{
+    static const char *const kinds[ACCOUNT_KINDS] = {"full", "instrumented", "compute_only",
+                                                     "comm_only"};
+    json_object_set_new(json, "step_ms", interval(&a->step_ns, 1e-6));
+    json_object_set_new(json, "step_ms_p50", interval(&a->p50_ns, 1e-6));
+    json_object_set_new(json, "step_ms_p95", interval(&a->p95_ns, 1e-6));
+    json_object_set_new(json, "step_ms_p99", interval(&a->p99_ns, 1e-6));
+    json_object_set_new(json, "exposed_stall_ms", real(report_ms(a->stall_ns)));
+    json_object_set_new(json, "exposed_interval_ms", real(report_ms(a->interval_ns)));
+    json_object_set_new(json, "exposed_counterfactual_ms", interval(&a->counterfactual_ns, 1e-6));
+    json_object_set_new(json, "slowdown_ms", interval(&a->slowdown_ns, 1e-6));
+    json_object_set_new(json, "full_minus_compute_only_ms", interval(&a->difference_ns, 1e-6));
+    json_object_set_new(json, "disagreement_ms", interval(&a->disagreement_ns, 1e-6));
+    json_object_set_new(json, "aa_ratio", interval(&a->aa_ratio, 1.0));
+    json_object_set_new(json, "stamps_ratio", interval(&a->stamps_ratio, 1.0));
+    json_t *blocks = json_object();
+    for (int k = 0; k < ACCOUNT_KINDS; k++)
+        json_object_set_new(blocks, kinds[k], blocks_of(&a->series[k]));
+    json_object_set_new(json, "blocks", blocks);
+    json_object_set_new(json, "axes", axes_of(a));
+}
+
+static json_t *run_of(const struct scaling_run *run)
+{
+    const struct account *a = &run->account;
+    const struct point_row *p = &a->record->point;
+    json_t *json = json_object();
+    json_object_set_new(json, "point", json_integer(p->point));
+    json_object_set_new(json, "file", text(run->file->path));
+    json_object_set_new(json, "launch", json_integer(p->launch));
+    json_object_set_new(json, "nodes", json_integer(p->nodes));
+    json_object_set_new(json, "ranks", json_integer(p->ranks));
+    json_object_set_new(json, "valid", json_boolean(p->valid));
+    add_account(json, a);
+    json_object_set_new(json, "work", work_of(a->record));
+    json_object_set_new(json, "failed_checks", failed_checks(a->record));
+    json_object_set_new(json, "memory", memory_of(a->record));
+    return json;
+}
+
+static json_t *study_of(const struct report *r)
+{
+    json_t *json = json_object(), *list = json_array();
+    struct notes notes;
+    json_object_set_new(json, "digest", text(r->files[0]->head.study_digest));
+    for (int i = 0; i < r->n_files; i++)
+        json_array_append_new(list, text(r->files[i]->path));
+    json_object_set_new(json, "files", list);
+    json_object_set_new(json, "launches", json_integer(r->scaling->n_launches));
+    json_object_set_new(json, "interval_level", json_real(0.95));
+    json_object_set_new(json, "interval_seed", json_integer((json_int_t)r->seed));
+    json_object_set_new(json, "intervals", text(notes_coverage(r->scaling)));
+    json_object_set_new(json, "curve", list = json_array());
+    for (int i = 0; i < r->scaling->n_rows; i++)
+        json_array_append_new(list, curve_row(r, &r->scaling->rows[i]));
+    json_object_set_new(json, "runs", list = json_array());
+    for (int i = 0; i < r->scaling->n_runs; i++)
+        json_array_append_new(list, run_of(&r->scaling->runs[i]));
+    json_object_set_new(json, "notes", list = json_array());
+    notes_collect(&notes, r);
+    for (int i = 0; i < notes.n; i++)
+        json_array_append_new(list, text(notes.text[i]));
+    notes_release(&notes);
+    return json;
+}
+
+int report_json(FILE *to, const struct report *reports, int n)
+{
+    json_t *json = json_object(), *list = json_array();
+    json_object_set_new(json, "program", json_string("scalereport"));
+    json_object_set_new(json, "schema", json_integer(REPORT_SCHEMA));
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, study_of(&reports[i]));
+    json_object_set_new(json, "studies", list);
+    int failed = json_dumpf(json, to, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    json_decref(json);
+    fputc('\n', to);
+    return failed ? fail(FAIL_FILE, "report: the JSON could not be written") : 0;
+}

@@ -1,0 +1,192 @@
+#include "analysis/report_notes.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/report_columns.h"
+#include "base/err.h"
+
+static void note(struct notes *notes, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void note(struct notes *notes, const char *format, ...)
+{
+    char text[1024];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    for (int i = 0; i < notes->n; i++)
+        if (strcmp(notes->text[i], text) == 0)
+            return;
+    if (notes->n == notes->room) {
+        notes->room = notes->room * 2 + 16;
+        notes->text = must_grow(notes->text, (size_t)notes->room, sizeof *notes->text);
+    }
+    char *copy = must_alloc(strlen(text) + 1, 1);
+    memcpy(copy, text, strlen(text) + 1);
+    notes->text[notes->n++] = copy;
+}
+
+void notes_release(struct notes *notes)
+{
+    for (int i = 0; i < notes->n; i++)
+        free(notes->text[i]);
+    free(notes->text);
+    *notes = (struct notes){0};
+}
+
+void notes_shape(char text[32], const struct point_row *point)
+{
+    snprintf(text, 32, "%dx%d", point->nodes, point->ranks_per_node);
+}
+
+const char *notes_coverage(const struct scaling *scaling)
+{
+    return scaling->n_launches < SCALING_LAUNCHES_ENOUGH
+               ? "fewer than three launches: covers variation within a launch only"
+               : "covers variation within and between launches where a point has three or more";
+}
+
+/* The points that `has`, as "1x1, 2x1"; "" when there are none. */
+static void list_points(char *text, size_t size, const struct scaling *s,
+                        bool (*has)(const struct scaling_row *))
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < s->n_rows && used < size; i++) {
+        char shape[32];
+        if (!has(&s->rows[i]))
+            continue;
+        notes_shape(shape, s->rows[i].point);
+        used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", shape);
+    }
+}
+
+static bool is_emulated(const struct scaling_row *row)
+{
+    return row->point->emulated != 0;
+}
+
+static bool is_oversubscribed(const struct scaling_row *row)
+{
+    return row->point->oversubscribed != 0;
+}
+
+static bool is_unsettled(const struct scaling_row *row)
+{
+    return strcmp(report_status(row), "unsettled") == 0;
+}
+
+static bool is_unpaired(const struct scaling_row *row)
+{
+    return row->speedup.unpaired || row->eff_device.unpaired || row->eff_node.unpaired ||
+           row->incremental.unpaired;
+}
+
+static void about_points(struct notes *notes, const struct scaling *s)
+{
+    char list[512];
+    list_points(list, sizeof list, s, is_emulated);
+    if (list[0] != '\0')
+        note(notes,
+             "EMULATED NODES (%s): several declared nodes are one host; nothing here is the time "
+             "of a network",
+             list);
+    list_points(list, sizeof list, s, is_oversubscribed);
+    if (list[0] != '\0')
+        note(notes,
+             "OVERSUBSCRIBED (%s): more ranks than cores; these points say nothing about scaling",
+             list);
+    list_points(list, sizeof list, s, is_unsettled);
+    if (list[0] != '\0')
+        note(notes, "unsettled (%s): the interval is wider than the study asked for", list);
+    list_points(list, sizeof list, s, is_unpaired);
+    if (list[0] != '\0')
+        note(notes, "unpaired ratios (%s): marked u; their two sides share no launch", list);
+}
+
+static void about_validity(struct notes *notes, const struct scaling_row *row)
+{
+    for (int i = 0; i < row->n_runs; i++) {
+        const struct point_row *p = &row->runs[i].account.record->point;
+        char shape[32];
+        notes_shape(shape, p);
+        if (!p->valid)
+            note(notes, "INVALID: point %d (%s), launch %d: %s; it enters no curve and is no base",
+                 p->point, shape, p->launch, p->why[0] != '\0' ? p->why : "no reason recorded");
+    }
+}
+
+static void about_account(struct notes *notes, const struct account *a)
+{
+    const struct point_row *p = &a->record->point;
+    char shape[32];
+    notes_shape(shape, p);
+    if (a->only_instrumented)
+        note(notes, "%s: every full step was instrumented; capacity includes the stamps", shape);
+    if (a->n_incomplete > 0)
+        note(notes, "%s: %lld steps left out: not a row of every rank", shape,
+             (long long)a->n_incomplete);
+    if (a->n_contradicting > 0)
+        note(notes, "%s: in %lld instrumented rows the recorded residual is not that of the terms",
+             shape, (long long)a->n_contradicting);
+    if (a->worst_residual_share > 0.01)
+        note(notes, "%s: rank %d cannot explain %.1f %% of its step (residual above 1 %%)", shape,
+             a->worst_residual_rank, 100.0 * a->worst_residual_share);
+    if (a->disagreement_ns.low > 0.0 || a->disagreement_ns.high < 0.0)
+        note(notes,
+             "%s: stall and counterfactual disagree by %.3f ms, interval %.3f to %.3f without 0",
+             shape, report_ms(a->disagreement_ns.value), report_ms(a->disagreement_ns.low),
+             report_ms(a->disagreement_ns.high));
+    if (a->slowest_mads > 5.0 && a->slowest_share > 0.02)
+        note(notes, "%s: rank %d computes %.1f %% longer than the median rank (%.1f MAD)", shape,
+             a->slowest, 100.0 * a->slowest_share, a->slowest_mads);
+}
+
+static void about_steps(struct notes *notes, const struct record_point *point)
+{
+    char shape[32];
+    int32_t skipped = 0;
+    notes_shape(shape, &point->point);
+    for (int64_t i = 0; i < point->steps.n; i++)
+        skipped = point->steps.rows[i].skipped > skipped ? point->steps.rows[i].skipped : skipped;
+    if (skipped > 0)
+        note(notes, "%s: %d updates were skipped", shape, skipped);
+}
+
+static void about_events(struct notes *notes, const struct record_point *point)
+{
+    char shape[32];
+    notes_shape(shape, &point->point);
+    for (int64_t i = 0; i < point->events.n; i++) {
+        const struct event_row *e = &point->events.rows[i];
+        if (e->rank >= 0)
+            note(notes, "%s: %s, rank %d: %s", shape, e->kind, e->rank, e->text);
+        else
+            note(notes, "%s: %s: %s", shape, e->kind, e->text);
+    }
+}
+
+void notes_collect(struct notes *out, const struct report *report)
+{
+    const struct scaling *s = report->scaling;
+    *out = (struct notes){0};
+    about_points(out, s);
+    for (int i = 0; i < report->n_files; i++)
+        if (!report->files[i]->whole)
+            note(out, "%s is a parts directory: the study has not been finished",
+                 report->files[i]->path);
+    for (int i = 0; i < s->n_rows; i++) {
+        const struct scaling_row *row = &s->rows[i];
+        about_validity(out, row);
+        for (int j = 0; j < row->n_runs; j++) {
+            about_account(out, &row->runs[j].account);
+            about_steps(out, row->runs[j].account.record);
+            about_events(out, row->runs[j].account.record);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+#include "analysis/report_text.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "analysis/report_columns.h"
+#include "analysis/report_notes.h"
+#include "analysis/report_table.h"
+
+static void print_files(FILE *to, const struct report *r)
+{
+    for (int i = 0; i < r->n_files; i++)
+        fprintf(to, "# %s %s\n", i == 0 ? "study" : "     ", r->files[i]->path);
+    fprintf(to, "# digest %.16s, %d %s, %d %s, seed %s of the study, %llu of the intervals\n",
+            r->files[0]->head.study_digest, r->scaling->n_rows,
+            r->scaling->n_rows == 1 ? "point" : "points", r->scaling->n_launches,
+            r->scaling->n_launches == 1 ? "launch" : "launches",
+            report_attribute(r, "study", "seed")[0] != '\0' ? report_attribute(r, "study", "seed")
+                                                            : "-",
+            (unsigned long long)r->seed);
+}
+
+static void print_machine(FILE *to, const struct record_head *head)
+{
+    fprintf(to, "# machine");
+    for (int64_t i = 0; i < head->n_hosts && i < 4; i++) {
+        const struct host_row *h = &head->hosts[i];
+        fprintf(to, "%s %s (%s, %d cores, %.1f GiB, %d ranks)", i > 0 ? ";" : "", h->name,
+                h->processor[0] != '\0' ? h->processor : "unknown processor", h->cores,
+                (double)h->memory_bytes / 1073741824.0, h->ranks);
+    }
+    if (head->n_hosts > 4)
+        fprintf(to, "; and %lld more hosts", (long long)head->n_hosts - 4);
+    fprintf(to, "\n");
+}
+
+static void print_work(FILE *to, const struct point_row *p)
+{
+    fprintf(to, "# work    model %s, %lld parameters, %s; device %s, communicator %s; input %s\n",
+            p->model, (long long)p->parameters, p->dtype, p->device, p->comm, p->input);
+    if (strncmp(p->scaling, "weak", sizeof p->scaling) == 0)
+        fprintf(to,
+                "# weak scaling: work grows with ranks; efficiency is the rate per rank kept\n");
+    else
+        fprintf(to,
+                "# strong scaling: every point does the same %lld samples of %lld tokens a step\n",
+                (long long)p->global_batch, (long long)p->sequence);
+}
+
+static void print_base(FILE *to, const struct scaling *s, const char *what, int base)
+{
+    char shape[32];
+    if (base < 0)
+        return;
+    const struct scaling_row *row = &s->rows[base];
+    notes_shape(shape, row->point);
+    fprintf(to, "# base    %s: %s, %d %s, %.1f tokens/s, %.3f ms a step\n", what, shape,
+            row->point->ranks, row->point->ranks == 1 ? "device" : "devices",
+            row->tokens_per_s.value, report_ms(row->step_ns.value));
+}
+
+/* The bases of a set of rows: those of its last row, and the node shapes met on the way. */
+static void print_bases(FILE *to, const struct scaling *s, int set)
+{
+    int speedup = -1, device = -1, node = -1;
+    for (int i = 0; i < s->n_rows; i++) {
+        const struct scaling_row *row = &s->rows[i];
+        if (row->set != set)
+            continue;
+        if (row->speedup.base != speedup)
+            print_base(to, s, "of speedup", row->speedup.base);
+        if (row->eff_device.base != device)
+            print_base(to, s, "of eff_dev", row->eff_device.base);
+        if (row->eff_node.base != node)
+            print_base(to, s, "of eff_node", row->eff_node.base);
+        speedup = row->speedup.base >= 0 ? row->speedup.base : speedup;
+        device = row->eff_device.base >= 0 ? row->eff_device.base : device;
+        node = row->eff_node.base >= 0 ? row->eff_node.base : node;
+    }
+}
+
+static void print_mfu(FILE *to, const struct point_row *p)
+{
+    if (!(p->peak_flops_per_rank > 0.0)) {
+        fprintf(to, "# MFU     not given: no peak was measured\n");
+        return;
+    }
+    fprintf(
+        to,
+        "# MFU     model FLOPs (forward and backward, causal half, logits, no recompute) over a "
+        "measured rate, not a vendor's peak:\n#         %.4g GFLOP/s a device (%s)\n",
+        p->peak_flops_per_rank / 1e9, p->peak_source);
+}
+
+static double half_width_pct(const struct stats_interval *x)
+{
+    return 100.0 * (x->high - x->low) / 2.0 / x->value;
+}
+
+static void ratio_cell(struct table *t, const struct scaling_ratio *ratio, double factor,
+                       int decimals)
+{
+    table_marked(t, factor * ratio->ratio.value, decimals, ratio->unpaired ? "u" : "");
+}
+
+static void flags_cell(struct table *t, const struct scaling_row *row)
+{
+    char text[TABLE_CELL];
+    snprintf(text, sizeof text, "%s%s%s", report_status(row), row->point->emulated ? ",emul" : "",
+             row->point->oversubscribed ? ",over" : "");
+    table_text(t, text);
+}
+
+static void print_curve(FILE *to, const struct report *r)
+{
+    struct table t;
+    table_open(&t, "set nodes ranks tokens/s +-_% tokens/s/dev speedup eff_dev_% eff_node_% inc_% "
+                   "step_ms TFLOP/s/dev MFU_% steps gate status");
+    for (int i = 0; i < r->scaling->n_rows; i++) {
+        const struct scaling_row *row = &r->scaling->rows[i];
+        table_int(&t, row->set);
+        table_int(&t, row->point->nodes);
+        table_int(&t, row->point->ranks);
+        table_digits(&t, row->tokens_per_s.value, 6);
+        table_real(&t, half_width_pct(&row->step_ns), 2);
+        table_digits(&t, row->tokens_per_s.value / row->point->ranks, 6);
+        ratio_cell(&t, &row->speedup, 1.0, 3);
+        ratio_cell(&t, &row->eff_device, 100.0, 1);
+        ratio_cell(&t, &row->eff_node, 100.0, 1);
+        ratio_cell(&t, &row->incremental, 100.0, 1);
+        table_real(&t, report_ms(row->step_ns.value), 3);
+        table_digits(&t, report_tflops_per_device(row), 3);
+        table_real(&t, 100.0 * report_mfu(row), 1);
+        table_int(&t, row->step_ns.n);
+        table_text(&t, row->point->gate);
+        flags_cell(&t, row);
+    }
+    table_close(&t, to);
+}
+
+static void print_notes(FILE *to, const struct report *r)
+{
+    struct notes notes;
+    notes_collect(&notes, r);
+    for (int i = 0; i < notes.n; i++)
+        fprintf(to, "%s# - %s\n", i == 0 ? "#\n# notes\n" : "", notes.text[i]);
+    notes_release(&notes);
+}
+
+/* Loud and first: what would be misread without it. */
+static void print_labels(FILE *to, const struct scaling *s)
+{
+    int emulated = 0, over = 0, invalid = 0;
+    for (int i = 0; i < s->n_rows; i++) {
+        emulated += s->rows[i].point->emulated != 0;
+        over += s->rows[i].point->oversubscribed != 0;
+        invalid += !s->rows[i].valid;
+    }
+    if (emulated > 0)
+        fprintf(to, "# EMULATED NODES: %d of %d points ran declared nodes on one host\n", emulated,
+                s->n_rows);
+    if (over > 0)
+        fprintf(to, "# OVERSUBSCRIBED: %d of %d points had more ranks than cores\n", over,
+                s->n_rows);
+    if (invalid > 0)
+        fprintf(to, "# INVALID: %d of %d points failed their proof and enter no curve\n", invalid,
+                s->n_rows);
+}
+
+void report_text(FILE *to, const struct report *report)
+{
+    const struct scaling *s = report->scaling;
+    print_files(to, report);
+    print_machine(to, &report->files[0]->head);
+    print_labels(to, s);
+    for (int i = 0; i < s->n_rows; i++) {
+        if (i > 0 && s->rows[i].set == s->rows[i - 1].set)
+            continue;
+        if (s->n_sets > 1)
+            fprintf(to, "#\n# set %d\n", s->rows[i].set);
+        print_work(to, s->rows[i].point);
+        print_bases(to, s, s->rows[i].set);
+        print_mfu(to, s->rows[i].point);
+    }
+    fprintf(to, "# +-      95 %% interval of tokens/s; %s\n#\n", notes_coverage(s));
+    print_curve(to, report);
+    report_text_details(to, report);
+    print_notes(to, report);
+}

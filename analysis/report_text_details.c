@@ -1,0 +1,200 @@
+#include "analysis/report_text.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "analysis/report_columns.h"
+#include "analysis/report_table.h"
+
+/* Who a row is about; the launch too, since the tables below have one row per run. */
+static void key_cells(struct table *t, const struct scaling_run *run)
+{
+    const struct point_row *p = &run->account.record->point;
+    char launch[32];
+    table_int(t, p->nodes);
+    table_int(t, p->ranks);
+    snprintf(launch, sizeof launch, "%d.%d", run->file_index, p->launch);
+    table_text(t, launch);
+}
+
+static void slowest_cell(struct table *t, const struct scaling_run *run)
+{
+    const struct account *a = &run->account;
+    char text[TABLE_CELL] = "";
+    if (a->slowest >= 0 && a->record->point.ranks > 1)
+        snprintf(text, sizeof text, "%d@%.64s", a->slowest,
+                 account_host(&run->file->head, &a->record->point, a->slowest));
+    table_text(t, text);
+}
+
+static void stability_row(struct table *t, const struct scaling_run *run)
+{
+    const struct account *a = &run->account;
+    double step = a->series[ACCOUNT_FULL].term_ns[TERM_STEP];
+    key_cells(t, run);
+    table_real(t, report_ms(a->p50_ns.value), 3);
+    table_real(t, report_ms(a->p95_ns.value), 3);
+    table_real(t, report_ms(a->p99_ns.value), 3);
+    table_real(t, 100.0 * a->cv, 2);
+    table_real(t, report_ms(a->stall_ns), 3);
+    table_real(t, report_ms(a->interval_ns), 3);
+    table_real(t, report_ms(a->counterfactual_ns.value), 3);
+    table_real(t, report_ms(a->counterfactual_ns.high - a->counterfactual_ns.low) / 2.0, 3);
+    table_real(t, 100.0 * a->stall_ns / step, 2);
+    slowest_cell(t, run);
+    table_real(t, a->record->point.ranks > 1 ? 100.0 * a->slowest_share : (double)NAN, 2);
+    table_real(t, a->slowest_mads, 1);
+}
+
+static void closure_row(struct table *t, const struct scaling_run *run)
+{
+    const struct account *a = &run->account;
+    const double *term = a->series[ACCOUNT_INSTRUMENTED].term_ns;
+    key_cells(t, run);
+    for (int i = TERM_STEP; i <= TERM_INPUT; i++)
+        table_real(t, report_ms(term[i]), 3);
+    table_real(t, report_ms(term[TERM_STALL]), 3);
+    table_real(t, report_ms(term[TERM_IDLE]), 3);
+    table_real(t, report_ms(term[TERM_RESIDUAL]), 3);
+    table_real(t, 100.0 * a->worst_residual_share, 2);
+    table_real(t, report_ms(a->series[ACCOUNT_COMPUTE].term_ns[TERM_STEP]), 3);
+    table_real(t, report_ms(a->series[ACCOUNT_COMM].term_ns[TERM_STEP]), 3);
+    table_real(t, report_ms(a->slowdown_ns.value), 3);
+    table_real(t, report_ms(a->disagreement_ns.value), 3);
+    table_real(t, report_ms(a->disagreement_ns.high - a->disagreement_ns.low) / 2.0, 3);
+}
+
+static void control_row(struct table *t, const struct scaling_run *run)
+{
+    const struct account *a = &run->account;
+    key_cells(t, run);
+    table_real(t, a->aa_ratio.value, 4);
+    table_real(t, a->aa_ratio.low, 4);
+    table_real(t, a->aa_ratio.high, 4);
+    table_real(t, a->stamps_ratio.value, 4);
+    table_real(t, a->stamps_ratio.low, 4);
+    table_real(t, a->stamps_ratio.high, 4);
+    for (int kind = 0; kind < ACCOUNT_KINDS; kind++)
+        table_int(t, a->series[kind].n);
+    table_int(t, a->series[ACCOUNT_FULL].n_blocks);
+}
+
+/* A rate of nothing is no rate: "-" where no call moved bytes. */
+static double wire_gb_per_s(const struct account_axis *axis)
+{
+    return axis->wire_bytes > 0.0 && axis->transfer_ns > 0.0 ? axis->wire_bytes / axis->transfer_ns
+                                                             : (double)NAN;
+}
+
+static void axis_rows(struct table *t, const struct scaling_run *run)
+{
+    const struct account *a = &run->account;
+    for (int i = 0; i < a->n_axes; i++) {
+        const struct account_axis *axis = &a->axes[i];
+        key_cells(t, run);
+        table_text(t, axis->name);
+        table_real(t, axis->calls, 1);
+        table_real(t, axis->waits, 1);
+        table_real(t, axis->wire_bytes / 1e6, 3);
+        table_real(t, report_ms(axis->stall_ns), 3);
+        table_real(t, report_ms(axis->stall_closed_ns), 3);
+        table_real(t, report_ms(axis->comm_ns), 3);
+        table_real(t, report_ms(axis->exposed_ns), 3);
+        table_real(t, report_ms(axis->transfer_ns), 3);
+        table_real(t, report_ms(axis->skew_ns), 3);
+        table_digits(t, wire_gb_per_s(axis), 3);
+    }
+}
+
+static void work_row(struct table *t, const struct scaling_run *run)
+{
+    const struct account *a = &run->account;
+    const struct point_row *p = &a->record->point;
+    double step_s = a->step_ns.value / 1e9;
+    key_cells(t, run);
+    table_int(t, p->tokens_per_step);
+    table_real(t, a->tokens_per_step, 0);
+    table_int(t, p->global_batch);
+    table_digits(t, (double)p->global_batch / step_s, 5);
+    table_int(t, p->micro_batch);
+    table_int(t, p->micro_steps);
+    table_int(t, p->sequence);
+    table_real(t, p->initial_loss, 4);
+    table_real(t, p->final_loss, 4);
+    table_real(t, p->input_entropy > 0.0 ? p->input_entropy : (double)NAN, 4);
+}
+
+static int64_t process_peak(const struct record_point *point)
+{
+    int64_t peak = 0;
+    for (int64_t i = 0; i < point->memory.n; i++)
+        if (strncmp(point->memory.rows[i].class, "process", sizeof(text16)) == 0 &&
+            point->memory.rows[i].peak_bytes > peak)
+            peak = point->memory.rows[i].peak_bytes;
+    return peak;
+}
+
+static void phase_row(struct table *t, const struct scaling_run *run)
+{
+    const struct record_point *record = run->account.record;
+    const struct point_row *p = &record->point;
+    int64_t peak = process_peak(record);
+    key_cells(t, run);
+    table_real(t, p->setup_s, 3);
+    table_real(t, p->init_s, 3);
+    table_real(t, p->prove_s, 3);
+    table_real(t, p->gate_s, 3);
+    table_real(t, p->warm_up_s, 3);
+    table_real(t, p->timed_s, 3);
+    table_real(t, peak > 0 ? (double)peak / 1048576.0 : (double)NAN, 1);
+    table_real(t, p->clock_error_ns / 1e3, 1);
+}
+
+/* The tables in the order in which they are read: what, why, how far to trust it, of what. */
+static const struct {
+    const char *title, *columns;
+    void (*row)(struct table *, const struct scaling_run *);
+} tables[] = {
+    {"stability (longest rank of a step) and exposed communication, three ways, in ms a step",
+     "nodes ranks launch p50_ms p95_ms p99_ms cv_% stall_ms interval_ms counterf_ms +-_ms "
+     "exposed_% "
+     "slowest_rank +_% MAD",
+     stability_row},
+    {"decomposition in ms a step: step = compute + input + stall + idle + residual; beside it the "
+     "other variants",
+     "nodes ranks launch step_ms compute_ms input_ms stall_ms idle_ms residual_ms worst_% "
+     "compute-only_ms comm-only_ms slowdown_ms disagree_ms +-_ms",
+     closure_row},
+    {"communication by axis, a step and rank: stall in plain and in instrumented steps, transfer "
+     "against waiting for late peers",
+     "nodes ranks launch axis calls waits wire_MB stall_ms stall_instr_ms comm_ms exposed_ms "
+     "transfer_ms skew_ms wire_GB/s",
+     axis_rows},
+    {"controls: odd against even full blocks, instrumented against full steps; steps measured of "
+     "each kind",
+     "nodes ranks launch A/A A/A_low A/A_high stamps stamps_low stamps_high full instr compute "
+     "comm "
+     "blocks",
+     control_row},
+    {"work a step",
+     "nodes ranks launch tokens/step valid/step samples/step samples/s micro_batch micro_steps "
+     "sequence first_loss last_loss entropy",
+     work_row},
+    {"outside the timed steps",
+     "nodes ranks launch setup_s init_s prove_s gate_s warm_up_s timed_s process_MiB clock_us",
+     phase_row},
+};
+
+void report_text_details(FILE *to, const struct report *report)
+{
+    const struct scaling *s = report->scaling;
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        struct table t;
+        fprintf(to, "#\n# %s\n", tables[i].title);
+        table_open(&t, tables[i].columns);
+        for (int j = 0; j < s->n_runs; j++)
+            tables[i].row(&t, &s->runs[j]);
+        table_close(&t, to);
+    }
+}

@@ -1,0 +1,311 @@
+#include "analysis/scaling.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+static const double level = 0.95;
+
+static int order_of(int64_t a, int64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+static int64_t work_of(const struct point_row *p)
+{
+    bool weak = strncmp(p->scaling, "weak", sizeof p->scaling) == 0;
+    return weak && p->ranks > 0 ? p->global_batch / p->ranks : p->global_batch;
+}
+
+/* 0 when the two points did the same work, split the same way, on the same kind of machine. */
+static int set_order(const struct point_row *a, const struct point_row *b)
+{
+    const int by_text[] = {strncmp(a->scaling, b->scaling, sizeof a->scaling),
+                           strncmp(a->model, b->model, sizeof a->model),
+                           strncmp(a->dtype, b->dtype, sizeof a->dtype),
+                           strncmp(a->device, b->device, sizeof a->device),
+                           strncmp(a->input, b->input, sizeof a->input)};
+    const int by_number[] = {order_of(a->sequence, b->sequence),
+                             order_of(a->micro_batch, b->micro_batch),
+                             order_of(a->tp, b->tp),
+                             order_of(a->pp, b->pp),
+                             order_of(a->cp, b->cp),
+                             order_of(a->ep, b->ep),
+                             order_of(a->shard > 1, b->shard > 1),
+                             order_of(work_of(a), work_of(b))};
+    for (size_t i = 0; i < sizeof by_text / sizeof *by_text; i++)
+        if (by_text[i] != 0)
+            return by_text[i];
+    for (size_t i = 0; i < sizeof by_number / sizeof *by_number; i++)
+        if (by_number[i] != 0)
+            return by_number[i];
+    return 0;
+}
+
+static int row_order(const struct point_row *a, const struct point_row *b)
+{
+    const int by[] = {set_order(a, b), order_of(a->ranks, b->ranks), order_of(a->nodes, b->nodes),
+                      order_of(a->point, b->point)};
+    for (size_t i = 0; i < sizeof by / sizeof *by; i++)
+        if (by[i] != 0)
+            return by[i];
+    return 0;
+}
+
+/* Valid runs come first in their row; then in the order of files and launches. */
+static int run_order(const void *left, const void *right)
+{
+    const struct scaling_run *a = left, *b = right;
+    const struct point_row *p = &a->account.record->point, *q = &b->account.record->point;
+    const int by[] = {row_order(p, q), -order_of(p->valid != 0, q->valid != 0),
+                      order_of(a->file_index, b->file_index), order_of(p->launch, q->launch)};
+    for (size_t i = 0; i < sizeof by / sizeof *by; i++)
+        if (by[i] != 0)
+            return by[i];
+    return 0;
+}
+
+static const struct point_row *point_of(const struct scaling_run *run)
+{
+    return &run->account.record->point;
+}
+
+static bool same_launch(const struct scaling_run *a, const struct scaling_run *b)
+{
+    return a->file_index == b->file_index && point_of(a)->launch == point_of(b)->launch;
+}
+
+static int count_launches(const struct scaling *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->n_runs; i++) {
+        int j = 0;
+        while (j < i && !same_launch(&s->runs[i], &s->runs[j]))
+            j++;
+        n += j == i;
+    }
+    return n;
+}
+
+static struct stats_series periods(const struct scaling_run *run)
+{
+    const struct account_series *full = &run->account.series[ACCOUNT_FULL];
+    return (struct stats_series){full->period_ns, full->n};
+}
+
+static void pool_stability(struct scaling_row *row)
+{
+    int64_t n = 0;
+    for (int i = 0; i < row->n_used; i++)
+        n += row->runs[i].account.series[ACCOUNT_FULL].n;
+    double *longest = must_alloc((size_t)n + 1, sizeof *longest);
+    n = 0;
+    for (int i = 0; i < row->n_used; i++) {
+        const struct account_series *full = &row->runs[i].account.series[ACCOUNT_FULL];
+        memcpy(longest + n, full->longest_ns, (size_t)full->n * sizeof *longest);
+        n += full->n;
+    }
+    row->p50_ns = stats_quantile(longest, n, 0.50);
+    row->p95_ns = stats_quantile(longest, n, 0.95);
+    row->p99_ns = stats_quantile(longest, n, 0.99);
+    row->cv = stats_cv(longest, n);
+    free(longest);
+}
+
+static double tokens_of(const struct account *a)
+{
+    return a->tokens_per_step;
+}
+
+static void measure_row(struct scaling_row *row, uint64_t seed)
+{
+    struct stats_series *series = must_alloc((size_t)row->n_used, sizeof *series);
+    for (int i = 0; i < row->n_used; i++)
+        series[i] = periods(&row->runs[i]);
+    stats_launches_interval(series, row->n_used, level, seed, &row->step_ns);
+    free(series);
+    row->tokens_per_step = scaling_mean(row, tokens_of);
+    double tokens = row->tokens_per_step * 1e9;
+    row->tokens_per_s =
+        (struct stats_interval){tokens / row->step_ns.value, tokens / row->step_ns.high,
+                                tokens / row->step_ns.low, row->step_ns.n};
+    pool_stability(row);
+}
+
+static void make_rows(struct scaling *s, uint64_t seed)
+{
+    s->rows = must_alloc((size_t)s->n_runs + 1, sizeof *s->rows);
+    for (int i = 0; i < s->n_runs; i++) {
+        struct scaling_run *run = &s->runs[i];
+        if (i == 0 || row_order(point_of(run), point_of(run - 1)) != 0) {
+            bool opens = i == 0 || set_order(point_of(run), point_of(run - 1)) != 0;
+            s->n_sets += opens;
+            s->rows[s->n_rows++] =
+                (struct scaling_row){.point = point_of(run), .runs = run, .set = s->n_sets - 1};
+        }
+        struct scaling_row *row = &s->rows[s->n_rows - 1];
+        row->n_runs++;
+        row->n_used += point_of(run)->valid != 0;
+    }
+    for (int i = 0; i < s->n_rows; i++) {
+        struct scaling_row *row = &s->rows[i];
+        row->valid = row->n_used > 0;
+        if (!row->valid)
+            row->n_used = row->n_runs;
+        measure_row(row, seed + (uint64_t)i);
+    }
+}
+
+/* The runs of both sides that share a launch, or all runs of both when none do. */
+struct sides {
+    struct stats_series *num, *den;
+    int n_num, n_den;
+    bool paired;
+};
+
+static void sides_init(struct sides *out, const struct scaling_row *num,
+                       const struct scaling_row *den)
+{
+    *out = (struct sides){.num = must_alloc((size_t)num->n_used + 1, sizeof *out->num),
+                          .den = must_alloc((size_t)den->n_used + 1, sizeof *out->den)};
+    for (int i = 0; i < num->n_used; i++)
+        for (int j = 0; j < den->n_used && out->n_den < den->n_used; j++)
+            if (same_launch(&num->runs[i], &den->runs[j]) && out->n_num == out->n_den) {
+                out->num[out->n_num++] = periods(&num->runs[i]);
+                out->den[out->n_den++] = periods(&den->runs[j]);
+                break;
+            }
+    out->paired = out->n_num > 0;
+    for (int i = 0; i < num->n_used && !out->paired; i++)
+        out->num[out->n_num++] = periods(&num->runs[i]);
+    for (int i = 0; i < den->n_used && !out->paired; i++)
+        out->den[out->n_den++] = periods(&den->runs[i]);
+}
+
+/* (tokens/s of row) / (tokens/s of base), times `factor`. */
+static struct scaling_ratio compare(const struct scaling *s, const struct scaling_row *row,
+                                    int base, double per_rank, uint64_t seed)
+{
+    struct scaling_ratio out = {{NAN, NAN, NAN, 0}, base, false};
+    if (base < 0)
+        return out;
+    const struct scaling_row *b = &s->rows[base];
+    if (b == row) { /* by definition */
+        out.ratio = (struct stats_interval){1.0, 1.0, 1.0, row->step_ns.n};
+        return out;
+    }
+    struct sides sides;
+    sides_init(&sides, b, row);
+    stats_launches_ratio(sides.num, sides.n_num, sides.den, sides.n_den, sides.paired, level, seed,
+                         &out.ratio);
+    out.unpaired = !sides.paired;
+    free(sides.num);
+    free(sides.den);
+    double factor = row->tokens_per_step / b->tokens_per_step;
+    factor *= pow((double)b->point->ranks / row->point->ranks, per_rank);
+    out.ratio.value *= factor;
+    out.ratio.low *= factor;
+    out.ratio.high *= factor;
+    return out;
+}
+
+/* One node shape, or a part of one node on the way to it. */
+static bool joins(const struct scaling_row *smaller, const struct scaling_row *row)
+{
+    const struct point_row *q = smaller->point, *p = row->point;
+    return smaller->valid && smaller->set == row->set && smaller->step_ns.n > 0 &&
+           (q->ranks_per_node == p->ranks_per_node ||
+            (q->nodes == 1 && q->ranks_per_node < p->ranks_per_node));
+}
+
+static bool below_a_node(const struct scaling *s, const struct scaling_row *row)
+{
+    for (int i = 0; i < s->n_rows; i++)
+        if (s->rows[i].set == row->set &&
+            s->rows[i].point->ranks_per_node > row->point->ranks_per_node)
+            return row->point->nodes == 1;
+    return false;
+}
+
+static void find_bases(const struct scaling *s, const struct scaling_row *row, int *smallest,
+                       int *device, int *node, int *previous)
+{
+    *smallest = *device = *node = *previous = -1;
+    bool part = below_a_node(s, row);
+    for (int i = 0; i < s->n_rows; i++) { /* rows of a set are in the order of their ranks */
+        const struct point_row *q = s->rows[i].point, *p = row->point;
+        if (!joins(&s->rows[i], row))
+            continue;
+        if (*smallest < 0)
+            *smallest = i;
+        if (*device < 0 && q->ranks == 1)
+            *device = i;
+        if (*node < 0 && !part && q->nodes == 1 && q->ranks_per_node == p->ranks_per_node)
+            *node = i;
+        if (q->ranks < p->ranks)
+            *previous = i;
+    }
+}
+
+static void compare_row(const struct scaling *s, struct scaling_row *row, uint64_t seed)
+{
+    int smallest = -1, device = -1, node = -1, previous = -1;
+    if (row->valid)
+        find_bases(s, row, &smallest, &device, &node, &previous);
+    row->speedup = compare(s, row, smallest, 0.0, seed);
+    row->efficiency = compare(s, row, smallest, 1.0, seed);
+    row->eff_device = compare(s, row, device, 1.0, seed);
+    row->eff_node = compare(s, row, node, 1.0, seed);
+    row->incremental = compare(s, row, previous, 1.0, seed);
+}
+
+int scaling_init(struct scaling *out, const struct record_file *const *files, int n_files,
+                 uint64_t seed)
+{
+    int rc = 0, n = 0;
+    *out = (struct scaling){0};
+    for (int i = 0; i < n_files; i++)
+        n += files[i]->n_points;
+    out->runs = must_alloc((size_t)n + 1, sizeof *out->runs);
+    for (int i = 0; i < n_files; i++)
+        for (int j = 0; j < files[i]->n_points; j++) {
+            struct scaling_run *run = &out->runs[out->n_runs];
+            *run = (struct scaling_run){.file = files[i], .file_index = i};
+            TRY(account_point(&run->account, &files[i]->points[j], seed + (uint64_t)j));
+            out->n_runs++;
+        }
+    qsort(out->runs, (size_t)out->n_runs, sizeof *out->runs, run_order);
+    out->n_launches = count_launches(out);
+    make_rows(out, seed);
+    for (int i = 0; i < out->n_rows; i++)
+        compare_row(out, &out->rows[i], seed + (uint64_t)i);
+out:
+    if (rc != 0)
+        scaling_release(out);
+    return rc;
+}
+
+void scaling_release(struct scaling *scaling)
+{
+    for (int i = 0; i < scaling->n_runs; i++)
+        account_release(&scaling->runs[i].account);
+    free(scaling->runs);
+    free(scaling->rows);
+    *scaling = (struct scaling){0};
+}
+
+double scaling_mean(const struct scaling_row *row, double (*figure)(const struct account *))
+{
+    double sum = 0.0;
+    int n = 0;
+    for (int i = 0; i < row->n_used; i++) {
+        double value = figure(&row->runs[i].account);
+        if (!isnan(value)) {
+            sum += value;
+            n++;
+        }
+    }
+    return n > 0 ? sum / n : (double)NAN;
+}

@@ -1,0 +1,69 @@
+/*
+ * scaling: the points of one study as a curve.
+ *
+ * Files of one study digest are launches of one study: their points are matched, and a row is one
+ * point with all its runs. Rows that may be compared (same work, same way of splitting it, same
+ * kind of machine) form a set; within a set a row is compared with rows of its own node shape, or
+ * with smaller parts of one node: 2x8 and 4x4 are never joined.
+ *
+ * A run whose gate or work proof failed stays visible with its reason, but enters no curve and is
+ * never a base. Every ratio names its base. A ratio whose two sides share no launch is `unpaired`.
+ * With fewer than three launches intervals cover variation within a launch only.
+ */
+#ifndef ANALYSIS_SCALING_H
+#define ANALYSIS_SCALING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "analysis/account.h"
+#include "analysis/record.h"
+#include "analysis/stats.h"
+
+enum { SCALING_LAUNCHES_ENOUGH = 3 };
+
+/* One point in one launch. */
+struct scaling_run {
+    const struct record_file *file; /* borrowed */
+    int file_index;                 /* with point.launch it names the launch */
+    struct account account;
+};
+
+struct scaling_ratio {
+    struct stats_interval ratio;
+    int base; /* row, -1: no such point, the ratio is NaN */
+    bool unpaired;
+};
+
+struct scaling_row {
+    const struct point_row *point; /* of its first run that is used */
+    int set;                       /* rows of one set may be compared */
+    struct scaling_run *runs;      /* [n_runs], the used ones first */
+    int n_runs, n_used;            /* used: valid; all of them when none is */
+    bool valid;
+    double tokens_per_step;             /* valid tokens */
+    struct stats_interval step_ns;      /* mean period: capacity */
+    struct stats_interval tokens_per_s; /* all ranks */
+    double p50_ns, p95_ns, p99_ns, cv;  /* longest rank's step, runs pooled */
+    struct scaling_ratio speedup;       /* against the smallest comparable row */
+    struct scaling_ratio efficiency;    /* the same per rank */
+    struct scaling_ratio eff_device;    /* per rank, against one device */
+    struct scaling_ratio eff_node;      /* per rank, against one node of the same shape */
+    struct scaling_ratio incremental;   /* per rank, against the next smaller row */
+};
+
+struct scaling {
+    int n_rows, n_runs, n_sets, n_launches;
+    struct scaling_row *rows; /* by set, then ranks, then nodes */
+    struct scaling_run *runs; /* owned; rows point into it */
+};
+
+/* `files` have one digest and stay as they are while `out` is used. Fails as account_point does. */
+int scaling_init(struct scaling *out, const struct record_file *const *files, int n_files,
+                 uint64_t seed);
+void scaling_release(struct scaling *scaling);
+
+/* Mean over the used runs of a figure of their accounts; NaN where it is NaN in all of them. */
+double scaling_mean(const struct scaling_row *row, double (*figure)(const struct account *));
+
+#endif

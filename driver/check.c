@@ -1,0 +1,101 @@
+#include "driver/check.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+
+static struct checksum *checksums(struct execute *e, uint64_t seed)
+{
+    const struct plan *plan = e->plan;
+    struct checksum *sums = must_alloc((size_t)plan->n_tensors, sizeof *sums);
+    for (int i = 0; i < plan->n_tensors; i++) {
+        const struct plan_tensor *t = &plan->tensors[i];
+        int64_t n = t->valid_rows * t->columns;
+        float *values = must_alloc((size_t)n, sizeof *values);
+        execute_download(e, BUFFER_PARAMETER, t->offset, n, values);
+        sums[i] = gate_checksum(values, n, seed, t->name);
+        free(values);
+    }
+    return sums;
+}
+
+static struct gate_row finite_row(const struct step_row *step)
+{
+    bool finite = isfinite(step->loss) && isfinite(step->grad_norm);
+    return gate_row_of("finite", "loss and gradient norm", 1, finite, finite ? 0 : 1, 0);
+}
+
+static int64_t check_first_step(struct execute *e, const struct input *input,
+                                const struct model *model, struct proof_counts *work,
+                                struct gate_row *rows)
+{
+    struct proof_counts before;
+    struct execute_samples samples;
+    proof_read(e, &before);
+    execute_block(e, VARIANT_FULL, 0, 1, -1, &samples);
+    proof_read(e, work);
+    proof_subtract(work, &before);
+    const struct step_row *step = samples.step;
+    double uniform = log((double)model->vocabulary);
+    double batch = (double)e->plan->global_batch;
+    double valid = (double)input_valid(input, 0, e->plan->global_batch);
+    int64_t n = 0;
+    rows[n++] = gate_row_of("initial-loss", "step 1", uniform, step->loss,
+                            fabs(step->loss - uniform), 0.02 * uniform);
+    rows[n++] = finite_row(step);
+    rows[n++] = gate_row_of("valid-tokens", "step 1", valid, (double)step->valid_tokens,
+                            fabs((double)step->valid_tokens - valid), 0);
+    rows[n++] = gate_row_of("consumed", "step 1", batch, (double)step->consumed,
+                            fabs((double)step->consumed - batch), 0);
+    rows[n++] = gate_row_of("skipped", "step 1", 0, step->skipped, step->skipped, 0);
+    execute_samples_release(&samples);
+    return n;
+}
+
+static int64_t check_changes(const struct plan *plan, const struct checksum *before,
+                             const struct checksum *after, struct gate_row *rows)
+{
+    for (int i = 0; i < plan->n_tensors; i++) {
+        bool same = before[i].norm == after[i].norm && before[i].dot == after[i].dot;
+        rows[i] = gate_row_of("changes", plan->tensors[i].name, before[i].norm, after[i].norm,
+                              same || !isfinite(after[i].norm), 0);
+    }
+    return plan->n_tensors;
+}
+
+static struct gate_row check_repeated(struct execute *e, struct input *input, uint64_t seed)
+{
+    double first = 0, last = 0;
+    execute_reset(e, seed);
+    input->repeat = e->plan->global_batch;
+    for (int step = 0; step < CHECK_REPEATS; step++) {
+        struct execute_samples samples;
+        execute_block(e, VARIANT_FULL, 0, 1, -1, &samples);
+        last = samples.step[0].loss;
+        execute_samples_release(&samples);
+        if (step == 0)
+            first = last;
+        if (last < 0.7 * first)
+            break;
+    }
+    input->repeat = 0;
+    return gate_row_of("repeated-batch", "loss ratio", first, last, last / first, 0.7);
+}
+
+int check_full(struct execute *e, struct input *input, const struct model *model, uint64_t seed,
+               const void *parent, struct proof_counts *work, struct record_point *out)
+{
+    struct gate_row *rows = must_alloc((size_t)e->plan->n_tensors + 16, sizeof *rows);
+    struct checksum *before = checksums(e, seed);
+    int64_t n = check_first_step(e, input, model, work, rows);
+    struct checksum *after = checksums(e, seed);
+    n += check_changes(e->plan, before, after, rows + n);
+    rows[n++] = check_repeated(e, input, seed);
+    execute_reset(e, seed);
+    int rc = gate_collect(rows, n, &e->plan->layout, parent, out);
+    free(before);
+    free(after);
+    free(rows);
+    return rc;
+}

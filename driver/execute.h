@@ -1,0 +1,103 @@
+/*
+ * execute: runs a plan. The only place where device and communicators meet, and the only clocks.
+ *
+ * Steps run in blocks: execute_block() runs n steps without looking at anything, then waits for the
+ * device once and turns stamps into samples. Inside the block nothing allocates, prints, logs,
+ * synchronises with the host or branches on a result; the host gives out ops in plan order.
+ *
+ * Variants are masks of the same plan: compute-only leaves out the collectives (and the waits for
+ * them), comm-only the rest. They run on scratch copies of parameters, gradients, moments and
+ * sums: buffers of the last full step, copied before each block outside the fence, so the training
+ * state never notices (its checksum is the proof). Where scratch memory is refused, the
+ * variants run on the real state and the caller restores it from the generator.
+ *
+ * Stamps: level 0, two a step; level 1 adds the waits of the compute stream and both ends of each
+ * collective; level 2 adds both ends of each compute op.
+ */
+#ifndef DRIVER_EXECUTE_H
+#define DRIVER_EXECUTE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "analysis/record.h"
+#include "base/device.h"
+#include "collectives/comm.h"
+#include "workloads/input.h"
+#include "workloads/kernels/kernels.h"
+#include "workloads/plan.h"
+
+/* Faults that tests plant; shown in the study file when used. */
+struct execute_fault {
+    int64_t delay_ns; /* before the first gradient all-reduce of each step, on the comm stream */
+    int drop_op;      /* op that is not launched; -1 */
+};
+
+struct execute {
+    const struct plan *plan; /* borrowed */
+    struct device device;
+    const struct kernel_set *kernels;
+    struct comm comm[PLAN_CHANNELS];
+    int n_comms;
+    struct kernel_context context;
+    unsigned char *memory[PLAN_BUFFERS], *scratch[PLAN_BUFFERS];
+    double *log;      /* [max_steps][SCALARS], device memory, written by OP_CLIP */
+    int max_steps;    /* of one block */
+    int64_t consumed; /* samples of the study that full steps have taken */
+    struct execute_fault fault;
+};
+
+/* What a study runs on; chosen once by name. */
+struct backend {
+    const struct device_type *device;
+    const struct comm_type *comm;
+    const struct kernel_set *kernels;
+    int local_rank;
+};
+
+struct execute_config {
+    const struct plan *plan;
+    const struct backend *backend;
+    const struct input *input;
+    const void *parent; /* address of the point's MPI_Comm; NULL when the plan has no collective */
+    int max_steps;      /* of one block, lead-in included */
+    bool scratch;       /* take memory for scratch copies (refused quietly when there is none) */
+    struct execute_fault fault;
+};
+
+/* Collective over the point. Fails with what the parts fail with; execute_close is always safe. */
+int execute_open(struct execute *execute, const struct execute_config *config);
+void execute_close(struct execute *execute);
+
+/* State from the generator: parameters; moments, sums and counters zero; consumed 0. */
+void execute_reset(struct execute *execute, uint64_t seed);
+
+/* Samples of one block on this rank; rows have no rank, block or step yet. */
+struct execute_samples {
+    struct step_row *step; /* [n] start, end, stalls, ...; local time */
+    int n;
+    struct record_point rows; /* stalls, collectives, ops of these steps (step counts from 0) */
+};
+void execute_samples_release(struct execute_samples *samples);
+
+/*
+ * Run n_steps (<= max_steps) of a variant at a stamp level. Full steps consume samples and train.
+ * `keep`: the step whose calls (and at level 2 ops) are kept as rows, -1 none. `samples` may be NULL (warm-up).
+ */
+void execute_block(struct execute *execute, enum variant variant, int level, int n_steps, int keep,
+                   struct execute_samples *samples);
+
+/* Host copies, outside any fence: n elements of a buffer from an element on. */
+void execute_download(struct execute *execute, enum plan_buffer buffer, int64_t first, int64_t n,
+                      float *out);
+
+/* A 64-bit digest of the training state (parameters, moments, sums): equal before and after a variant. */
+uint64_t execute_digest(struct execute *execute);
+
+bool execute_has_scratch(const struct execute *execute);
+
+/* Work done since open, counted where it was done: kernels and posts. */
+const struct kernel_work *execute_work(const struct execute *execute);
+double execute_wire_bytes(const struct execute *execute, enum axis axis);
+
+#endif

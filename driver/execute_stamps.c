@@ -1,0 +1,295 @@
+#include "driver/execute_stamps.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+bool stamp_is_made(const struct op *op, enum variant variant, int level, enum stamp which)
+{
+    bool runs = op_takes_part(op, variant);
+    if (op->kind == OP_COLLECTIVE)
+        return runs && (level > 0 || (which == STAMP_END && op->awaited));
+    if (which == STAMP_END)
+        return runs && (level > 1 || op->awaited);
+    return (runs && level > 1) || (level > 0 && op->n_waits > 0); /* it ends the stall before it */
+}
+
+/* One step of a block while its stamps are read. */
+struct reading {
+    struct execute *execute;
+    enum variant variant;
+    int level, step, slots;
+    struct step_row *row;
+    struct record_point *rows;
+};
+
+static int64_t when(const struct reading *r, int slot)
+{
+    return r->execute->device.type->when(&r->execute->device, r->slots + slot);
+}
+
+static int64_t op_when(const struct reading *r, int op, enum stamp which)
+{
+    return when(r, stamp_of(op, which));
+}
+
+/* ---- intervals of one axis ---- */
+
+struct interval {
+    int64_t begin, end;
+};
+
+static int by_begin(const void *a, const void *b)
+{
+    const struct interval *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* Merge in place; returns how many remain, disjoint and in order. */
+static int merge(struct interval *list, int n)
+{
+    int kept = 0;
+    qsort(list, (size_t)n, sizeof *list, by_begin);
+    for (int i = 0; i < n; i++) {
+        if (kept > 0 && list[i].begin <= list[kept - 1].end) {
+            if (list[i].end > list[kept - 1].end)
+                list[kept - 1].end = list[i].end;
+        } else {
+            list[kept++] = list[i];
+        }
+    }
+    return kept;
+}
+
+static int64_t length(const struct interval *list, int n)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += list[i].end - list[i].begin;
+    return sum;
+}
+
+/* Length of the intersection of two disjoint, ordered lists. */
+static int64_t common(const struct interval *a, int n_a, const struct interval *b, int n_b)
+{
+    int64_t sum = 0;
+    for (int i = 0, j = 0; i < n_a && j < n_b;) {
+        int64_t begin = a[i].begin > b[j].begin ? a[i].begin : b[j].begin;
+        int64_t end = a[i].end < b[j].end ? a[i].end : b[j].end;
+        if (end > begin)
+            sum += end - begin;
+        if (a[i].end < b[j].end)
+            i++;
+        else
+            j++;
+    }
+    return sum;
+}
+
+static int compute_intervals(const struct reading *r, struct interval *list)
+{
+    int n = 0;
+    for (int i = 0; i < r->execute->plan->n_ops; i++) {
+        const struct op *op = &r->execute->plan->ops[i];
+        if (op->kind != OP_COLLECTIVE && op->kind != OP_INPUT && op_takes_part(op, r->variant))
+            list[n++] = (struct interval){op_when(r, i, STAMP_BEGIN), op_when(r, i, STAMP_END)};
+    }
+    return n; /* one stream: already disjoint and in order */
+}
+
+static int comm_intervals(const struct reading *r, enum axis axis, struct interval *list)
+{
+    int n = 0;
+    for (int i = 0; i < r->execute->plan->n_ops; i++) {
+        const struct op *op = &r->execute->plan->ops[i];
+        if (op->kind == OP_COLLECTIVE && op->shape.coll.axis == axis)
+            list[n++] = (struct interval){op_when(r, i, STAMP_BEGIN), op_when(r, i, STAMP_END)};
+    }
+    return merge(list, n);
+}
+
+/* ---- rows ---- */
+
+static void text(char *to, size_t size, const char *from)
+{
+    snprintf(to, size, "%.*s", (int)size - 1, from);
+}
+
+/* The axis an op of the compute stream waits for: that of its last wait. */
+static bool waits_for(const struct plan *plan, const struct op *op, enum axis axis)
+{
+    for (int i = 0; i < op->n_waits; i++)
+        if (plan->ops[op->wait[i]].shape.coll.axis == axis)
+            return true;
+    return false;
+}
+
+static void stall_of_axis(const struct reading *r, enum axis axis, struct stall_row *row)
+{
+    const struct plan *plan = r->execute->plan;
+    row->variant = (i32)r->variant;
+    row->step = r->step;
+    text(row->axis, sizeof row->axis, axis_name((int)axis));
+    row->wire_bytes = (i64)plan->totals.wire_bytes[axis];
+    for (int i = 0; i < plan->n_ops; i++) {
+        const struct op *op = &plan->ops[i];
+        if (op->stream != DEVICE_COMPUTE || !waits_for(plan, op, axis))
+            continue;
+        row->waits++;
+        row->stall_ns += op_when(r, i, STAMP_BEGIN) - op_when(r, i, STAMP_WAIT);
+    }
+    r->row->stall_ns += row->stall_ns;
+}
+
+static void overlap_of_axis(const struct reading *r, enum axis axis, struct interval *work,
+                            struct stall_row *row)
+{
+    int n_ops = r->execute->plan->n_ops;
+    struct interval *comm = work, *compute = work + n_ops;
+    int n_comm = comm_intervals(r, axis, comm);
+    row->comm_ns = length(comm, n_comm);
+    row->exposed_ns = -1;
+    if (r->level > 1)
+        row->exposed_ns =
+            row->comm_ns - common(comm, n_comm, compute, compute_intervals(r, compute));
+}
+
+static void add_stalls(const struct reading *r, struct interval *work)
+{
+    const struct plan *plan = r->execute->plan;
+    for (int axis = 0; axis < AXIS_COUNT; axis++) {
+        if (plan->totals.calls[axis] == 0)
+            continue;
+        struct stall_row *row = RECORD_ADD(&r->rows->stalls, 1);
+        stall_of_axis(r, (enum axis)axis, row);
+        overlap_of_axis(r, (enum axis)axis, work, row);
+    }
+}
+
+static void add_calls(const struct reading *r)
+{
+    const struct plan *plan = r->execute->plan;
+    int call = 0;
+    for (int i = 0; i < plan->n_ops; i++) {
+        const struct op *op = &plan->ops[i];
+        if (op->kind != OP_COLLECTIVE)
+            continue;
+        const struct coll *coll = &op->shape.coll.coll;
+        struct call_row *row = RECORD_ADD(&r->rows->collectives, 1);
+        row->variant = (i32)r->variant;
+        row->step = r->step;
+        row->call = call++;
+        text(row->axis, sizeof row->axis, axis_name((int)op->shape.coll.axis));
+        text(row->kind, sizeof row->kind, coll_name((int)coll->kind));
+        row->group = plan->layout.group[op->shape.coll.axis].size;
+        row->bytes = coll_bytes(coll, row->group);
+        row->start_ns = op_when(r, i, STAMP_BEGIN) - r->row->start_ns;
+        row->duration_ns = op_when(r, i, STAMP_END) - op_when(r, i, STAMP_BEGIN);
+    }
+}
+
+static void add_op(const struct reading *r, int index, const struct op *op, int64_t begin,
+                   int64_t duration)
+{
+    struct op_row *row = RECORD_ADD(&r->rows->ops, 1);
+    row->variant = (i32)r->variant;
+    row->step = r->step;
+    row->op = index;
+    text(row->kind, sizeof row->kind, op_name((int)op->kind));
+    text(row->phase, sizeof row->phase, phase_name((int)op->phase));
+    row->layer = op->layer;
+    row->micro = op->micro;
+    row->start_ns = begin - r->row->start_ns;
+    row->duration_ns = duration;
+    if (op->kind == OP_GEMM)
+        row->flops =
+            2.0 * (double)op->shape.gemm.m * (double)op->shape.gemm.n * (double)op->shape.gemm.k;
+}
+
+/* Closure (a): each term from stamps of its own; what no stamp covers is the residual. */
+static void add_compute(const struct reading *r, bool keep)
+{
+    const struct plan *plan = r->execute->plan;
+    for (int i = 0; i < plan->n_ops; i++) {
+        const struct op *op = &plan->ops[i];
+        if (!op_takes_part(op, r->variant))
+            continue;
+        int64_t begin = op_when(r, i, STAMP_BEGIN);
+        int64_t duration = op_when(r, i, STAMP_END) - begin;
+        if (op->kind == OP_INPUT)
+            r->row->input_ns += duration;
+        else if (op->kind != OP_COLLECTIVE)
+            r->row->compute_ns += duration;
+        if (keep)
+            add_op(r, i, op, begin, duration);
+    }
+    r->row->residual_ns = r->row->end_ns - r->row->start_ns - r->row->compute_ns -
+                          r->row->input_ns - r->row->stall_ns - r->row->idle_ns;
+}
+
+static void add_training(const struct reading *r, const double *scalars)
+{
+    struct step_row *row = r->row;
+    row->consumed = r->execute->consumed + (r->step + 1) * r->execute->plan->global_batch;
+    row->valid_tokens = (i64)scalars[SCALAR_VALID];
+    row->loss = scalars[SCALAR_LOSS_SUM] / scalars[SCALAR_VALID];
+    row->grad_norm = scalars[SCALAR_NORM];
+    row->lr = scalars[SCALAR_LR];
+    row->skipped = (i32)scalars[SCALAR_SKIPPED];
+}
+
+static void read_step(const struct reading *r, bool keep, struct interval *work)
+{
+    r->row->variant = (i32)r->variant;
+    r->row->step = r->step;
+    r->row->start_ns = when(r, STAMP_STEP_BEGIN);
+    r->row->end_ns = when(r, STAMP_STEP_END);
+    r->row->flags = (r->level > 1 ? STEP_INSTRUMENTED : 0) | (r->level == 0 ? STEP_BARE : 0);
+    if (r->variant != VARIANT_FULL && execute_has_scratch(r->execute))
+        r->row->flags |= STEP_SCRATCH;
+    if (r->level > 0 && r->variant != VARIANT_COMPUTE) {
+        add_stalls(r, work);
+        if (keep)
+            add_calls(r);
+    }
+    if (r->level > 1)
+        add_compute(r, keep);
+}
+
+void stamps_to_samples(struct execute *e, enum variant variant, int level, int n_steps, int keep,
+                       struct execute_samples *samples)
+{
+    memset(samples, 0, sizeof *samples);
+    samples->n = n_steps;
+    samples->step = must_alloc((size_t)n_steps, sizeof *samples->step);
+    struct interval *work = must_alloc(2 * (size_t)e->plan->n_ops, sizeof *work);
+    double *log = must_alloc((size_t)n_steps * SCALARS, sizeof *log);
+    if (variant == VARIANT_FULL) {
+        e->device.type->download(&e->device, DEVICE_COMPUTE, log, e->log,
+                                 (size_t)n_steps * SCALARS * sizeof *log);
+        e->device.type->sync(&e->device);
+    }
+    for (int step = 0; step < n_steps; step++) {
+        struct reading r = {e,
+                            variant,
+                            level,
+                            step,
+                            step * stamps_per_step(e->plan),
+                            &samples->step[step],
+                            &samples->rows};
+        read_step(&r, step == keep, work);
+        if (variant == VARIANT_FULL)
+            add_training(&r, log + (size_t)step * SCALARS);
+    }
+    free(log);
+    free(work);
+}
+
+void execute_samples_release(struct execute_samples *samples)
+{
+    free(samples->step);
+    record_point_release(&samples->rows);
+    memset(samples, 0, sizeof *samples);
+}

@@ -1,0 +1,35 @@
+/*
+ * job: what one launch knows; made by main, read by everything below it.
+ *
+ * const once the points start, but for `first`, the base of the fixed-work proof.
+ */
+#ifndef DRIVER_JOB_H
+#define DRIVER_JOB_H
+
+#include "driver/execute.h"
+#include "driver/gate.h"
+#include "driver/study.h"
+#include "topologies/discover.h"
+
+struct job {
+    struct study study;
+    struct model model;
+    struct points points;
+    struct discover found;
+    struct backend backend;
+    bool emulated; /* declared nodes share a host */
+    int rank, size;
+    const void *world; /* address of MPI_COMM_WORLD's copy */
+    int launch;
+    int64_t t0_ns;     /* rank 0's clock when the launch began */
+    double peak_flops; /* GEMM rate of one rank alone, measured in this launch; 0: not measured */
+    char peak_source[64];
+    struct gate_reference reference;
+    struct { /* first point that this launch measured */
+        bool set;
+        int ranks;
+        double tokens, flops;
+    } first;
+};
+
+#endif

@@ -1,0 +1,266 @@
+#include "driver/measure.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/stats.h"
+#include "base/err.h"
+#include "base/units.h"
+#include "driver/agree.h"
+
+enum block_kind { BLOCK_FULL, BLOCK_COMPUTE, BLOCK_COMM, BLOCK_INSTRUMENTED, BLOCK_KINDS };
+
+/* ---- rows of a block ---- */
+
+#define APPEND(to, from, row)                                                                      \
+    do {                                                                                           \
+        if ((from)->n > 0)                                                                         \
+            memcpy(RECORD_ADD(to, (from)->n), (from)->rows, (size_t)(from)->n * sizeof(row));      \
+    } while (0)
+
+/* Step indices count from 0 in a block; here they become indices of point and variant. */
+static void keep(struct measure *m, struct execute_samples *s, enum variant variant, int flags)
+{
+    int first = m->next_step[variant], rank = m->layout->rank;
+    for (int i = 0; i < s->n; i++) {
+        s->step[i].step += first;
+        s->step[i].block = m->next_block;
+        s->step[i].rank = rank;
+        s->step[i].flags |= flags | (i == 0 ? STEP_LEAD_IN : 0);
+    }
+    for (int64_t i = 0; i < s->rows.stalls.n; i++) {
+        s->rows.stalls.rows[i].step += first;
+        s->rows.stalls.rows[i].rank = rank;
+    }
+    for (int64_t i = 0; i < s->rows.collectives.n; i++) {
+        s->rows.collectives.rows[i].step += first;
+        s->rows.collectives.rows[i].rank = rank;
+    }
+    for (int64_t i = 0; i < s->rows.ops.n; i++) {
+        s->rows.ops.rows[i].step += first;
+        s->rows.ops.rows[i].rank = rank;
+    }
+    memcpy(RECORD_ADD(&m->local.steps, s->n), s->step, (size_t)s->n * sizeof *s->step);
+    APPEND(&m->local.stalls, &s->rows.stalls, struct stall_row);
+    APPEND(&m->local.collectives, &s->rows.collectives, struct call_row);
+    APPEND(&m->local.ops, &s->rows.ops, struct op_row);
+    m->next_step[variant] += s->n;
+    m->next_block++;
+}
+
+/* Rank 0: the latest end of each step over ranks -> time between ends, behind the lead-in. */
+static int extend_series(struct measure *m, const struct execute_samples *s, int first_step)
+{
+    int size = m->layout->world;
+    int64_t *ends = must_alloc((size_t)s->n, sizeof *ends);
+    int64_t *counts = must_alloc((size_t)size, sizeof *counts), total = 0;
+    void *all = NULL;
+    for (int i = 0; i < s->n; i++)
+        ends[i] = clock_global_ns(&m->clock, s->step[i].end_ns);
+    int rc = agree_gather(ends, s->n * (int64_t)sizeof *ends, &all, &total, counts, m->parent);
+    if (rc == 0 && m->layout->rank == 0) {
+        const int64_t *of = all;
+        int64_t before = 0;
+        for (int i = 0; i < s->n; i++) {
+            int64_t last = of[i];
+            for (int r = 1; r < size; r++)
+                last = of[r * s->n + i] > last ? of[r * s->n + i] : last;
+            if (i > 0) {
+                m->series = record_room(m->series, sizeof *m->series, m->n_series, &m->capacity, 1);
+                m->series_step =
+                    must_grow(m->series_step, (size_t)m->capacity, sizeof *m->series_step);
+                m->series_step[m->n_series] = first_step + i;
+                m->series[m->n_series++] = (double)(last - before);
+            }
+            before = last;
+        }
+    }
+    free(all);
+    free(counts);
+    free(ends);
+    return rc;
+}
+
+/* ---- blocks ---- */
+
+static int warm_up(struct measure *m)
+{
+    int64_t begin = units_now_ns();
+    int64_t left = m->study->warm_up;
+    while (left > 0) {
+        int n = (int)(left < m->execute->max_steps ? left : m->execute->max_steps);
+        struct execute_samples samples;
+        execute_block(m->execute, VARIANT_FULL, (int)m->study->stamps, n, -1, &samples);
+        if (m->next_step[VARIANT_FULL] == 0)
+            m->initial_loss = samples.step[0].loss;
+        keep(m, &samples, VARIANT_FULL, STEP_WARM_UP);
+        execute_samples_release(&samples);
+        left -= n;
+    }
+    m->warm_up_s = (double)(units_now_ns() - begin) / 1e9;
+    return agree_barrier(m->parent);
+}
+
+/* Variants without scratch memory ran on the real state: start again from the generator. */
+static void restore(struct measure *m)
+{
+    if (!execute_has_scratch(m->execute))
+        execute_reset(m->execute, m->seed);
+}
+
+static int run_block(struct measure *m, enum block_kind kind, int n)
+{
+    static const enum variant variant_of[BLOCK_KINDS] = {VARIANT_FULL, VARIANT_COMPUTE,
+                                                         VARIANT_COMM, VARIANT_FULL};
+    const int level_of[BLOCK_KINDS] = {(int)m->study->stamps, 2, 1, 2};
+    enum variant variant = variant_of[kind];
+    struct execute_samples samples;
+    int rc = 0;
+    TRY(agree_barrier(m->parent));
+    int first = m->next_step[variant];
+    execute_block(m->execute, variant, level_of[kind], n + 1, n, &samples);
+    if (variant == VARIANT_FULL)
+        m->final_loss = samples.step[n].loss;
+    if (kind == BLOCK_FULL) {
+        rc = extend_series(m, &samples, first);
+        m->full_steps += n;
+    }
+    keep(m, &samples, variant, 0);
+    execute_samples_release(&samples);
+    if (variant != VARIANT_FULL)
+        restore(m);
+out:
+    return rc;
+}
+
+/* The training state must not notice the variants. */
+static int run_variants(struct measure *m, const enum block_kind *kinds, int n_kinds)
+{
+    bool watch = execute_has_scratch(m->execute);
+    uint64_t before = watch ? execute_digest(m->execute) : 0;
+    int rc = 0;
+    for (int i = 0; i < n_kinds; i++) {
+        if (kinds[i] == BLOCK_COMM && m->execute->plan->n_channels == 0)
+            continue;
+        TRY(run_block(m, kinds[i], (int)m->study->block));
+    }
+    if (watch && execute_digest(m->execute) != before)
+        rc = fail(FAIL_WRONG, "variants: the training state changed while they ran on scratch");
+    rc = agree_quietly(rc, m->parent);
+out:
+    return rc;
+}
+
+static int run_half_cycle(struct measure *m, bool mirrored)
+{
+    static const enum block_kind forth[] = {BLOCK_COMPUTE, BLOCK_COMM};
+    static const enum block_kind back[] = {BLOCK_COMM, BLOCK_COMPUTE};
+    int64_t left = m->study->max_steps - m->full_steps;
+    int n = (int)(left < m->study->block ? left : m->study->block);
+    int rc = 0;
+    TRY(run_block(m, mirrored ? BLOCK_INSTRUMENTED : BLOCK_FULL,
+                  mirrored ? (int)m->study->block : n));
+    TRY(run_variants(m, mirrored ? back : forth, 2));
+    TRY(run_block(m, mirrored ? BLOCK_FULL : BLOCK_INSTRUMENTED,
+                  mirrored ? n : (int)m->study->block));
+out:
+    return rc;
+}
+
+/* ---- when to stop ---- */
+
+static void judge(struct measure *m)
+{
+    int64_t skip = stats_warm_up(m->series, m->n_series);
+    struct stats_interval mean;
+    stats_mean_interval(m->series + skip, m->n_series - skip, 0.95, m->seed, &mean);
+    double half = (mean.high - mean.low) / 2;
+    m->settled = half <= m->study->settle * mean.value; /* false for NaN */
+}
+
+static int decide(struct measure *m, int64_t begin_ns, int *stop)
+{
+    if (m->layout->rank == 0) {
+        judge(m);
+        bool late = (double)(units_now_ns() - begin_ns) / 1e9 >= m->study->max_seconds;
+        *stop = m->full_steps >= m->study->min_steps &&
+                (m->settled || late || m->full_steps >= m->study->max_steps);
+    }
+    return agree_broadcast(stop, sizeof *stop, 0, m->parent);
+}
+
+int measure_run(struct measure *m)
+{
+    int rc = 0, stop = 0;
+    TRY(clock_measure(&m->clock, 0, m->parent));
+    TRY(warm_up(m));
+    int64_t begin = units_now_ns();
+    for (int half = 0; !stop; half++) {
+        TRY(run_half_cycle(m, half % 2 == 1));
+        TRY(decide(m, begin, &stop));
+    }
+    m->timed_s = (double)(units_now_ns() - begin) / 1e9;
+    rc = clock_measure(&m->clock, 1, m->parent);
+out:
+    return rc;
+}
+
+/* ---- bringing the rows together ---- */
+
+static int gather_table(void **rows, int64_t *n, int64_t *capacity, size_t row_size, void *local,
+                        int64_t n_local, const struct measure *m)
+{
+    int64_t *counts = must_alloc((size_t)m->layout->world, sizeof *counts), total = 0;
+    void *all = NULL;
+    int rc = agree_gather(local, n_local * (int64_t)row_size, &all, &total, counts, m->parent);
+    if (rc == 0 && m->layout->rank == 0) {
+        free(*rows);
+        *rows = all;
+        *n = *capacity = total / (int64_t)row_size;
+    }
+    free(counts);
+    return rc;
+}
+
+#define GATHER(table)                                                                              \
+    gather_table((void **)&out->table.rows, &out->table.n, &out->table.capacity,                   \
+                 sizeof *out->table.rows, m->local.table.rows, m->local.table.n, m)
+
+static void flag_warm_up(struct measure *m, struct record_point *out)
+{
+    int64_t skip = stats_warm_up(m->series, m->n_series);
+    if (skip == 0)
+        return;
+    int first = m->series_step[skip < m->n_series ? skip : m->n_series - 1];
+    for (int64_t i = 0; i < out->steps.n; i++)
+        if (out->steps.rows[i].variant == VARIANT_FULL && out->steps.rows[i].step < first)
+            out->steps.rows[i].flags |= STEP_WARM_UP;
+}
+
+int measure_gather(struct measure *m, struct record_point *out)
+{
+    int rc = 0;
+    for (int64_t i = 0; i < m->local.steps.n; i++) {
+        struct step_row *row = &m->local.steps.rows[i];
+        row->start_ns = clock_global_ns(&m->clock, row->start_ns) - m->t0_ns;
+        row->end_ns = clock_global_ns(&m->clock, row->end_ns) - m->t0_ns;
+    }
+    TRY(GATHER(steps));
+    TRY(GATHER(stalls));
+    TRY(GATHER(collectives));
+    TRY(GATHER(ops));
+    TRY(GATHER(memory));
+    if (m->layout->rank == 0)
+        flag_warm_up(m, out);
+out:
+    return rc;
+}
+
+void measure_release(struct measure *m)
+{
+    record_point_release(&m->local);
+    free(m->series);
+    free(m->series_step);
+    memset(m, 0, sizeof *m);
+}

@@ -1,0 +1,51 @@
+/*
+ * measure: the timed section of a point, as an alternation of blocks.
+ *
+ * A cycle is F C M I and then its mirror image I M C F: full steps at the study's stamp level,
+ * compute-only with every op stamped, comm-only, full with every op stamped. Slow drift of the machine
+ * then falls on all of them alike. Each block starts with a lead-in step whose end starts the
+ * block's clock, so that capacity is time between ends of steps, as the last rank sees them. Between
+ * blocks, outside any fence, rank 0 looks at the ends and decides whether to go on:
+ *
+ *   stop when min-steps are done and the 95 % interval of the mean step of F is within +- settle, or
+ *   max-steps are done, or max-seconds have passed since the timed section began (never before min-steps).
+ *
+ * Warm-up is `warm_up` full steps at least; leading F steps that a change-point test finds to differ are
+ * flagged as warm-up too. Nothing is dropped.
+ */
+#ifndef DRIVER_MEASURE_H
+#define DRIVER_MEASURE_H
+
+#include "driver/clock.h"
+#include "driver/execute.h"
+#include "driver/study.h"
+
+struct measure {
+    const struct study *study;
+    struct execute *execute;
+    const struct layout *layout;
+    const void *parent; /* address of the point's MPI_Comm */
+    uint64_t seed;
+    int64_t t0_ns;             /* the launch's t0 on the clock of the job's rank 0 */
+    struct clock_fit clock;    /* second measurement made at the end */
+    struct record_point local; /* this rank's rows, local time */
+    int next_step[VARIANTS], next_block;
+    double *series;   /* rank 0: ns between ends of F steps, max over ranks */
+    int *series_step; /* rank 0: step index of each */
+    int64_t n_series, capacity;
+    int64_t full_steps; /* F steps done, lead-ins apart */
+    bool settled;
+    double warm_up_s, timed_s;
+    double initial_loss, final_loss;
+    int64_t expected_valid; /* of the first step; 0: not checked */
+};
+
+/* Collective over the point. `execute` is open and reset. Rows are left in measure->local. */
+int measure_run(struct measure *measure);
+
+/* Collective: convert times, gather all rows to rank 0 of the point, flag warm-up there. */
+int measure_gather(struct measure *measure, struct record_point *out);
+
+void measure_release(struct measure *measure);
+
+#endif

@@ -1,0 +1,405 @@
+#include "driver/point_run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/stats.h"
+#include "base/err.h"
+#include "base/units.h"
+#include "collectives/comm_check.h"
+#include "driver/agree.h"
+#include "driver/check.h"
+#include "driver/measure.h"
+#include "driver/proof.h"
+#include "driver/watchdog.h"
+
+enum { PROVE_ELEMENTS = 1 << 18 };
+
+/* One point while it runs, on one rank. */
+struct run {
+    struct job *job;
+    const struct point *point;
+    const void *comm;
+    struct model model; /* with the point's sequence */
+    struct policy policy;
+    struct plan plan;
+    struct input input;
+    struct execute execute;
+    struct measure measure;
+    struct execute_fault fault;
+    struct record_point *rows;
+    char wrong[512]; /* why the point is invalid, "" */
+};
+
+/* ---- plan ---- */
+
+static void model_and_policy(const struct job *job, const struct point *point, struct model *model,
+                             struct policy *policy)
+{
+    *model = job->model;
+    model->sequence = point->sequence;
+    policy_defaults(policy, model);
+    policy->global_batch = point->global_batch;
+    policy->micro_batch = point->micro_batch;
+    policy->bucket_bytes = job->study.bucket;
+    policy->overlap_gradients = strcmp(job->study.overlap, "none") != 0;
+}
+
+int point_plan(const struct job *job, const struct point *point, int rank, struct plan *plan)
+{
+    struct model model;
+    struct policy policy;
+    struct layout layout;
+    int rc = 0;
+    memset(plan, 0, sizeof *plan);
+    model_and_policy(job, point, &model, &policy);
+    TRY(layout_init(&layout, point->nodes, point->ranks_per_node, rank, &point->degrees));
+    TRY(transformer_plan(plan, &model, &layout, &policy));
+out:
+    return rc;
+}
+
+int point_fits(const struct job *job, const struct point *point, const struct plan *plan)
+{
+    int64_t bytes = 0, state = 0;
+    for (int b = 1; b < PLAN_BUFFERS; b++)
+        bytes += plan->bytes[b];
+    for (int b = BUFFER_PARAMETER; b <= BUFFER_MOMENT2; b++)
+        state += plan->bytes[b];
+    for (int h = 0; h < job->found.n_hosts; h++) {
+        const struct discover_host *host = &job->found.hosts[h];
+        int ranks = host->ranks < point->ranks ? host->ranks : point->ranks;
+        double need = (double)ranks * (double)(bytes + state); /* state twice: scratch copies */
+        if (host->memory_bytes > 0 && need > (double)host->memory_bytes)
+            return fail(FAIL_USAGE,
+                        "memory: %d ranks on host %s need %.1f GiB and it has %.1f GiB; take a "
+                        "smaller model or micro-batch, or fewer ranks a host",
+                        ranks, host->name, need / 1073741824.0,
+                        (double)host->memory_bytes / 1073741824.0);
+    }
+    return 0;
+}
+
+/* Every member of every group must be about to make the same calls. */
+static int agree_calls(const struct run *r)
+{
+    uint64_t mine[AXIS_COUNT];
+    void *all = NULL;
+    int64_t total = 0, *counts = must_alloc((size_t)r->point->ranks, sizeof *counts);
+    for (int axis = 0; axis < AXIS_COUNT; axis++)
+        mine[axis] = plan_digest(&r->plan, (enum axis)axis);
+    int rc = agree_gather(mine, sizeof mine, &all, &total, counts, r->comm);
+    if (rc == 0 && r->plan.layout.rank == 0) {
+        const uint64_t(*of)[AXIS_COUNT] = (const uint64_t(*)[AXIS_COUNT])all;
+        for (int rank = 1; rank < r->point->ranks && rc == 0; rank++)
+            for (int c = 0; c < r->plan.n_channels && rc == 0; c++) {
+                enum axis axis = r->plan.channel[c].axis;
+                if (axis == AXIS_DP && of[rank][axis] != of[0][axis])
+                    rc = fail(FAIL_INTERNAL, "plan: rank %d would make other %s calls than rank 0",
+                              rank, axis_name((int)axis));
+            }
+    }
+    free(all);
+    free(counts);
+    return agree_quietly(rc, r->comm);
+}
+
+/* ---- the point's row ---- */
+
+static void put(char *to, size_t size, const char *from)
+{
+    snprintf(to, size, "%.*s", (int)size - 1, from);
+}
+
+/* More members of the point on a host than cores, or two members bound to the same one core. */
+static bool oversubscribed(const struct job *job, const struct point *point)
+{
+    for (int h = 0; h < job->found.n_hosts; h++) {
+        int members = 0;
+        for (int r = 0; r < job->size; r++) {
+            int node = r / job->points.ranks_per_node, local = r % job->points.ranks_per_node;
+            bool member = node < point->nodes && local < point->ranks_per_node;
+            members += member && job->found.ranks[r].host == h;
+        }
+        if (members > job->found.hosts[h].cores)
+            return true;
+    }
+    return false;
+}
+
+static void describe(const struct run *r, int order)
+{
+    const struct job *job = r->job;
+    const struct point *point = r->point;
+    const struct degrees *d = &r->plan.layout.degrees;
+    struct point_row *p = &r->rows->point;
+    p->point = point->index;
+    p->launch = job->launch;
+    p->order = order;
+    p->nodes = point->nodes;
+    p->ranks = point->ranks;
+    p->ranks_per_node = point->ranks_per_node;
+    p->tp = d->tp, p->pp = d->pp, p->cp = d->cp, p->ep = d->ep, p->dp = d->dp, p->shard = d->shard;
+    layout_text(&r->plan.layout, p->parallel, sizeof p->parallel);
+    put(p->scaling, sizeof p->scaling, job->study.scaling == SCALING_WEAK ? "weak" : "strong");
+    put(p->model, sizeof p->model, r->model.name);
+    put(p->dtype, sizeof p->dtype, "fp32");
+    put(p->device, sizeof p->device, job->backend.device->name);
+    put(p->comm, sizeof p->comm, job->backend.comm->name);
+    put(p->input, sizeof p->input, point->input);
+    p->global_batch = point->global_batch;
+    p->micro_batch = point->micro_batch;
+    p->micro_steps = r->plan.micro_batches;
+    p->sequence = point->sequence;
+    p->tokens_per_step = point->global_batch * point->sequence;
+    p->parameters = model_parameters(&r->model);
+    p->model_flops_per_step = (double)point->global_batch * model_flops_per_sequence(&r->model);
+    p->peak_flops_per_rank = job->peak_flops;
+    put(p->peak_source, sizeof p->peak_source, job->peak_source);
+    p->emulated = job->emulated && point->nodes > 1;
+    p->oversubscribed = oversubscribed(job, point);
+    p->input_entropy = input_entropy();
+    put(p->gate, sizeof p->gate, "off");
+}
+
+static void note(struct record_point *rows, const char *kind, int64_t at_ns, const char *words)
+{
+    struct event_row *event = RECORD_ADD(&rows->events, 1);
+    event->at_ns = at_ns;
+    event->rank = -1;
+    put(event->kind, sizeof event->kind, kind);
+    put(event->text, sizeof event->text, words);
+}
+
+/* A wrong result ends the point's claim, not the point. */
+static int keep_wrong(struct run *r, int rc)
+{
+    if (rc != FAIL_WRONG)
+        return rc;
+    if (!r->wrong[0])
+        put(r->wrong, sizeof r->wrong, fail_message());
+    fail_clear();
+    return 0;
+}
+
+/* ---- phases ---- */
+
+static double since(int64_t begin_ns)
+{
+    return (double)(units_now_ns() - begin_ns) / 1e9;
+}
+
+static int open_point(struct run *r)
+{
+    const struct study *study = &r->job->study;
+    int64_t begin = units_now_ns();
+    int rc = 0;
+    TRY(input_open(&r->input, r->point->input, (uint64_t)study->seed, r->model.vocabulary,
+                   r->model.sequence, study->padding, 16 * r->point->global_batch));
+    int64_t most = study->block + 1;
+    struct execute_config config = {.plan = &r->plan,
+                                    .backend = &r->job->backend,
+                                    .input = &r->input,
+                                    .parent = r->comm,
+                                    .max_steps = (int)most,
+                                    .scratch = study->scratch != SCRATCH_RECREATE,
+                                    .fault = r->fault};
+    watchdog_at("open", r->point->ranks, "ranks");
+    TRY(execute_open(&r->execute, &config));
+out:
+    r->rows->point.setup_s += since(begin);
+    return agree_quietly(rc, r->comm);
+}
+
+static int prove(struct run *r)
+{
+    int64_t begin = units_now_ns(), wrong = 0;
+    int rc = 0;
+    for (int i = 0; i < r->execute.n_comms && rc == 0; i++) {
+        watchdog_at("prove collectives", i, axis_name((int)r->execute.comm[i].axis));
+        rc = comm_prove(&r->execute.comm[i], PROVE_ELEMENTS, &wrong);
+        rc = keep_wrong(r, agree_quietly(rc, r->comm));
+    }
+    r->rows->point.prove_s = since(begin);
+    return rc;
+}
+
+static int gate(struct run *r)
+{
+    int64_t begin = units_now_ns();
+    watchdog_at("gate", r->point->ranks, "ranks");
+    int rc = gate_point(&r->job->reference, &r->plan.layout, &r->policy, r->plan.micro_batches > 1,
+                        &r->job->backend, r->comm, r->fault, r->rows);
+    r->rows->point.gate_s += since(begin);
+    return rc;
+}
+
+/* One step that is counted, when the gate is off. */
+static void first_step(struct run *r, struct proof_counts *work)
+{
+    struct proof_counts before;
+    proof_read(&r->execute, &before);
+    execute_block(&r->execute, VARIANT_FULL, 0, 1, -1, NULL);
+    proof_read(&r->execute, work);
+    proof_subtract(work, &before);
+    execute_reset(&r->execute, (uint64_t)r->job->study.seed);
+}
+
+static int check_and_prove_work(struct run *r)
+{
+    uint64_t seed = (uint64_t)r->job->study.seed;
+    struct proof_counts work;
+    int64_t begin = units_now_ns();
+    int rc = 0;
+    execute_reset(&r->execute, seed);
+    r->rows->point.init_s = since(begin);
+    begin = units_now_ns();
+    watchdog_at("full-model checks", r->point->ranks, "ranks");
+    if (r->job->study.check)
+        TRY(check_full(&r->execute, &r->input, &r->model, seed, r->comm, &work, r->rows));
+    else
+        first_step(r, &work);
+    TRY(proof_point(r->job, r->point, &r->plan, &work, r->comm, r->rows));
+out:
+    r->rows->point.gate_s += since(begin);
+    return rc;
+}
+
+static void add_memory(struct run *r)
+{
+    struct device_memory memory;
+    r->execute.device.type->memory(&r->execute.device, &memory);
+    for (int c = 0; c <= DEVICE_CLASSES; c++) {
+        struct memory_row *row = RECORD_ADD(&r->measure.local.memory, 1);
+        row->rank = r->plan.layout.rank;
+        put(row->class, sizeof row->class, c < DEVICE_CLASSES ? device_class_name(c) : "process");
+        row->peak_bytes = c < DEVICE_CLASSES ? memory.peak_bytes[c] : memory.process_bytes;
+    }
+}
+
+static int measure(struct run *r)
+{
+    struct measure *m = &r->measure;
+    int rc = 0;
+    *m = (struct measure){.study = &r->job->study,
+                          .execute = &r->execute,
+                          .layout = &r->plan.layout,
+                          .parent = r->comm,
+                          .seed = (uint64_t)r->job->study.seed,
+                          .t0_ns = r->job->t0_ns};
+    TRY(keep_wrong(r, measure_run(m)));
+    add_memory(r);
+    TRY(measure_gather(m, r->rows));
+out:
+    return rc;
+}
+
+/* ---- the end ---- */
+
+static void verdict(struct run *r)
+{
+    struct point_row *p = &r->rows->point;
+    char why[sizeof p->why] = "";
+    if (r->job->study.check) {
+        int failed = gate_verdict(r->rows, why, sizeof why);
+        put(p->gate, sizeof p->gate, failed || r->wrong[0] ? "failed" : "passed");
+    }
+    if (!why[0])
+        proof_verdict(r->rows, why, sizeof why);
+    put(p->why, sizeof p->why, r->wrong[0] ? r->wrong : why);
+    p->valid = !p->why[0];
+}
+
+static double mean_stall_ms(const struct run *r)
+{
+    double sum = 0;
+    int64_t n = 0;
+    for (int64_t i = 0; i < r->rows->steps.n; i++) {
+        const struct step_row *row = &r->rows->steps.rows[i];
+        if (row->variant != VARIANT_FULL || row->flags != 0)
+            continue;
+        sum += (double)row->stall_ns;
+        n++;
+    }
+    return n ? sum / (double)n / 1e6 : NAN;
+}
+
+static void summarise(struct run *r, struct point_summary *summary)
+{
+    const struct measure *m = &r->measure;
+    struct point_row *p = &r->rows->point;
+    struct stats_interval mean;
+    int64_t skip = stats_warm_up(m->series, m->n_series);
+    stats_mean_interval(m->series + skip, m->n_series - skip, 0.95, m->seed, &mean);
+    summary->step_ms = mean.value / 1e6;
+    summary->half_width_pct = 50.0 * (mean.high - mean.low) / mean.value;
+    summary->tokens_per_s = (double)p->tokens_per_step / (mean.value / 1e9);
+    summary->stall_ms = mean_stall_ms(r);
+    p->settled = m->settled;
+    p->warm_up_s = m->warm_up_s;
+    p->timed_s = m->timed_s;
+    p->initial_loss = m->initial_loss;
+    p->final_loss = m->final_loss;
+    p->clock_error_ns = (double)m->clock.error_ns;
+}
+
+static void add_events(struct run *r)
+{
+    int64_t now = units_now_ns() - r->job->t0_ns;
+    if (!execute_has_scratch(&r->execute))
+        note(r->rows, "note", now,
+             "no memory for scratch copies: variants ran on the training state, which was made "
+             "again from the generator after each");
+    if (r->job->study.test_delay > 0)
+        note(r->rows, "fault", now, "a delay was planted before the first gradient all-reduce");
+    if (r->fault.drop_op >= 0)
+        note(r->rows, "fault", now, "one op of the plan was not launched");
+}
+
+static void release(struct run *r)
+{
+    measure_release(&r->measure);
+    execute_close(&r->execute);
+    input_close(&r->input);
+    plan_release(&r->plan);
+}
+
+static struct execute_fault planted(const struct job *job, const struct layout *layout)
+{
+    bool last = layout->rank == layout->world - 1;
+    return (struct execute_fault){.delay_ns = last ? (int64_t)(job->study.test_delay * 1e9) : 0,
+                                  .drop_op = (int)job->study.test_drop_op};
+}
+
+int point_run(struct job *job, const struct point *point, int rank, int order, const void *comm,
+              struct record_point *rows, struct point_summary *summary)
+{
+    struct run run = {.job = job, .point = point, .comm = comm, .rows = rows};
+    int64_t start = units_now_ns();
+    int rc = 0;
+    model_and_policy(job, point, &run.model, &run.policy);
+    rc = point_plan(job, point, rank, &run.plan);
+    TRY(agree_quietly(rc, comm));
+    run.fault = planted(job, &run.plan.layout);
+    describe(&run, order);
+    TRY(agree_calls(&run));
+    rows->point.setup_s = since(start);
+    if (job->study.check)
+        TRY(gate(&run));
+    TRY(open_point(&run));
+    TRY(prove(&run));
+    TRY(check_and_prove_work(&run));
+    TRY(measure(&run));
+    if (run.plan.layout.rank == 0) {
+        summarise(&run, summary);
+        verdict(&run);
+        add_events(&run);
+        rows->point.start_ns = start - job->t0_ns;
+        rows->point.end_ns = units_now_ns() - job->t0_ns;
+    }
+out:
+    release(&run);
+    return rc;
+}

@@ -1,0 +1,133 @@
+#include "driver/proof.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "driver/agree.h"
+#include "workloads/transformer.h"
+
+void proof_read(const struct execute *execute, struct proof_counts *out)
+{
+    const struct kernel_work *work = execute_work(execute);
+    out->tokens = (double)work->tokens;
+    out->model_flops = work->model_flops;
+    for (int axis = 0; axis < AXIS_COUNT; axis++)
+        out->wire_bytes[axis] = execute_wire_bytes(execute, (enum axis)axis);
+}
+
+void proof_subtract(struct proof_counts *later, const struct proof_counts *earlier)
+{
+    later->tokens -= earlier->tokens;
+    later->model_flops -= earlier->model_flops;
+    for (int axis = 0; axis < AXIS_COUNT; axis++)
+        later->wire_bytes[axis] -= earlier->wire_bytes[axis];
+}
+
+/* Sums of whole numbers beyond 2^53 round; nothing that matters is smaller than this share. */
+static bool same(double a, double b)
+{
+    return fabs(a - b) <= 1e-12 * fmax(fabs(a), fabs(b));
+}
+
+static void add_row(struct record_point *out, const char *quantity, const char *unit,
+                    double formula, double plan, double executed, bool as_base)
+{
+    struct work_row *row = RECORD_ADD(&out->work, 1);
+    snprintf(row->quantity, sizeof row->quantity, "%s", quantity);
+    snprintf(row->unit, sizeof row->unit, "%s", unit);
+    row->formula = formula;
+    row->plan = plan;
+    row->executed = executed;
+    row->passed = as_base && same(formula, plan) && same(plan, executed);
+}
+
+/* Equal to the first point's (strong), or to it times the ranks (weak). */
+static bool agrees_with_first(const struct job *job, const struct point *point, double first,
+                              double found)
+{
+    if (!job->first.set)
+        return true;
+    double share =
+        job->study.scaling == SCALING_WEAK ? (double)point->ranks / (double)job->first.ranks : 1.0;
+    return same(first * share, found);
+}
+
+struct both { /* what each rank sends */
+    struct proof_counts plan, step;
+};
+
+static void sum_ranks(const struct both *all, int n, struct both *sum)
+{
+    memset(sum, 0, sizeof *sum);
+    for (int r = 0; r < n; r++) {
+        sum->plan.tokens += all[r].plan.tokens;
+        sum->plan.model_flops += all[r].plan.model_flops;
+        sum->step.tokens += all[r].step.tokens;
+        sum->step.model_flops += all[r].step.model_flops;
+        for (int axis = 0; axis < AXIS_COUNT; axis++) {
+            sum->plan.wire_bytes[axis] += all[r].plan.wire_bytes[axis];
+            sum->step.wire_bytes[axis] += all[r].step.wire_bytes[axis];
+        }
+    }
+}
+
+static void judge(struct job *job, const struct point *point, const struct both *sum,
+                  struct record_point *out)
+{
+    struct model model = job->model;
+    model.sequence = point->sequence;
+    double tokens = (double)point->global_batch * (double)point->sequence;
+    double flops = (double)point->global_batch * model_flops_per_sequence(&model);
+    int replicas = point->ranks;
+    add_row(out, "tokens", "tokens", tokens, sum->plan.tokens, sum->step.tokens,
+            agrees_with_first(job, point, job->first.tokens, sum->step.tokens));
+    add_row(out, "model FLOPs", "FLOP", flops, sum->plan.model_flops, sum->step.model_flops,
+            agrees_with_first(job, point, job->first.flops, sum->step.model_flops));
+    add_row(out, "wire bytes dp", "B", replicas * transformer_dp_bytes(&model, replicas),
+            sum->plan.wire_bytes[AXIS_DP], sum->step.wire_bytes[AXIS_DP], true);
+    if (!job->first.set) {
+        job->first.set = true;
+        job->first.ranks = point->ranks;
+        job->first.tokens = tokens;
+        job->first.flops = flops;
+    }
+}
+
+int proof_point(struct job *job, const struct point *point, const struct plan *plan,
+                const struct proof_counts *step, const void *parent, struct record_point *out)
+{
+    struct both mine = {.step = *step}, sum;
+    struct plan_totals totals;
+    plan_count(plan, &totals);
+    mine.plan.tokens = (double)totals.tokens;
+    mine.plan.model_flops = totals.model_flops;
+    memcpy(mine.plan.wire_bytes, totals.wire_bytes, sizeof totals.wire_bytes);
+    int64_t *counts = must_alloc((size_t)point->ranks, sizeof *counts), total = 0;
+    void *all = NULL;
+    int rc = agree_gather(&mine, sizeof mine, &all, &total, counts, parent);
+    if (rc == 0 && plan->layout.rank == 0) {
+        sum_ranks(all, point->ranks, &sum);
+        judge(job, point, &sum, out);
+    }
+    free(all);
+    free(counts);
+    return rc;
+}
+
+int proof_verdict(const struct record_point *out, char *why, size_t size)
+{
+    for (int64_t i = 0; i < out->work.n; i++) {
+        const struct work_row *row = &out->work.rows[i];
+        if (row->passed)
+            continue;
+        snprintf(why, size,
+                 "work: %s a step: formula %.17g, plan %.17g, executed %.17g: they must be equal, "
+                 "and as in the other points",
+                 row->quantity, row->formula, row->plan, row->executed);
+        return FAIL_WRONG;
+    }
+    return 0;
+}

@@ -1,0 +1,110 @@
+#include "driver/run.h"
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/units.h"
+#include "driver/agree.h"
+#include "driver/point_run.h"
+#include "driver/watchdog.h"
+
+int run_validate(const struct job *job)
+{
+    int rc = 0;
+    for (int i = 0; i < job->points.n && rc == 0; i++) {
+        const struct point *point = &job->points.point[i];
+        struct plan plan;
+        rc = point_plan(job, point, job->rank < point->ranks ? job->rank : 0, &plan);
+        if (rc == 0)
+            rc = point_fits(job, point, &plan);
+        plan_release(&plan);
+    }
+    return rc;
+}
+
+/* -1: outside the point. Node n of the layout holds the job's ranks [n G, (n + 1) G). */
+static int rank_in_point(const struct job *job, const struct point *point)
+{
+    int node = job->rank / job->points.ranks_per_node;
+    int local = job->rank % job->points.ranks_per_node;
+    bool member = node < point->nodes && local < point->ranks_per_node;
+    return member ? node * point->ranks_per_node + local : -1;
+}
+
+static void print_point(const struct job *job, const struct record_point *row,
+                        const struct point_summary *summary)
+{
+    const struct point_row *p = &row->point;
+    static bool headed;
+    if (!headed)
+        printf("# %5s %5s %8s %12s %8s %10s %10s %9s %9s  %s\n", "nodes", "ranks", "batch",
+               "tokens/s", "+-%", "step_ms", "stall_ms", "loss", "seconds", "verdict");
+    headed = true;
+    printf("%7d %5d %8lld %12.1f %8.2f %10.3f %10.3f %9.4f %9.1f  %s%s%s%s\n", p->nodes, p->ranks,
+           (long long)p->global_batch, summary->tokens_per_s, summary->half_width_pct,
+           summary->step_ms, summary->stall_ms, p->final_loss,
+           (double)(p->end_ns - p->start_ns) / 1e9, p->valid ? "ok" : "INVALID",
+           p->settled ? "" : ", not settled", p->oversubscribed ? ", oversubscribed" : "",
+           p->emulated ? ", emulated nodes" : "");
+    fflush(stdout);
+    if (!p->valid)
+        fprintf(stderr, "scalestudy: point %s of %d ranks is invalid: %s\n", p->parallel, p->ranks,
+                p->why);
+    (void)job;
+}
+
+/* Run one point on its members; publish it. The rest of the job sleeps in agree(). */
+static int run_one(struct job *job, struct record *record, int index, int order, int *verdict)
+{
+    const struct point *point = &job->points.point[index];
+    int rank = rank_in_point(job, point);
+    bool member = rank >= 0;
+    struct record_point rows;
+    struct point_summary summary;
+    MPI_Comm comm;
+    int rc = 0;
+    memset(&rows, 0, sizeof rows);
+    watchdog_at("split", index, "all ranks");
+    if (MPI_Comm_split(*(const MPI_Comm *)job->world, member ? 0 : MPI_UNDEFINED, job->rank,
+                       &comm) != MPI_SUCCESS)
+        return fail(FAIL_COMM, "point %d: MPI_Comm_split failed", index);
+    if (member) {
+        rc = point_run(job, point, rank, order, &comm, &rows, &summary);
+        MPI_Comm_free(&comm);
+    } else {
+        watchdog_pause();
+    }
+    TRY(agree(rc, job->world));
+    if (job->rank == 0)
+        rc = record_append(record, &rows);
+    TRY(agree(rc, job->world));
+    if (job->rank == 0) {
+        print_point(job, &rows, &summary);
+        if (!rows.point.valid)
+            *verdict = FAIL_WRONG;
+        else if (!rows.point.settled && job->study.require_settled && *verdict == 0)
+            *verdict = FAIL_UNSETTLED;
+    }
+out:
+    record_point_release(&rows);
+    return rc;
+}
+
+int run_study(struct job *job, struct record *record, const bool *done)
+{
+    int n = job->points.n, verdict = 0, rc = 0;
+    int *order = must_alloc((size_t)n, sizeof *order);
+    study_order((uint64_t)job->study.seed, job->launch, n, order);
+    for (int i = 0; i < n; i++)
+        if (!done[order[i]])
+            TRY(run_one(job, record, order[i], i, &verdict));
+    rc = agree_broadcast(&verdict, sizeof verdict, 0, job->world);
+    if (rc == 0)
+        rc = verdict;
+out:
+    free(order);
+    return rc;
+}

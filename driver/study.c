@@ -1,0 +1,259 @@
+#include "driver/study.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/rng.h"
+#include "base/units.h"
+
+#define AT(field) offsetof(struct study, field), sizeof(((struct study *)0)->field)
+#define NO_RANGE 0, 0
+#define STEPS_MAX 1e6
+
+const struct opt study_options[] = {
+    {"layout", 0, OPT_TEXT, AT(layout), "", NO_RANGE, NULL, "NxG",
+     "nodes x ranks on each node of this job; must be given"},
+    {"nodes", 0, OPT_TEXT, AT(nodes), "", NO_RANGE, NULL, "1,2,4",
+     "points to measure, in whole nodes; else powers of two up to N, and N"},
+    {"points", 0, OPT_TEXT, AT(points), "", NO_RANGE, NULL, "1x1,1x2,2x8",
+     "points to measure, in nodes x ranks on each"},
+    {"parallel", 0, OPT_TEXTS, AT(parallel), "", NO_RANGE, NULL, "tp=2,pp=2",
+     "degrees of a layout to measure; dp is what remains"},
+    {"order", 0, OPT_TEXT, AT(order), "tp-cp-ep-dp-pp", NO_RANGE, NULL, "AXES",
+     "axes from the fastest varying to the slowest"},
+    {"scaling", 0, OPT_CHOICE, AT(scaling), "strong", NO_RANGE, "strong|weak", "",
+     "the same global batch at every point, or one that grows with the ranks"},
+    {"model", 0, OPT_TEXT, AT(model), "tiny", NO_RANGE, NULL, "NAME|FILE.yaml", "the network"},
+    {"global-batch", 0, OPT_INT, AT(global_batch), "0", 0, 1 << 30, NULL, "SAMPLES",
+     "samples a step; 0: the model file's, else the smallest that splits over every point"},
+    {"micro-batch", 0, OPT_TEXT, AT(micro_batch), "", NO_RANGE, NULL, "B[,B]",
+     "samples of a micro-batch of a rank; else the model file's, else 1"},
+    {"sequence", 0, OPT_TEXT, AT(sequence), "", NO_RANGE, NULL, "S[,S]",
+     "tokens of a sample; else the model's"},
+    {"dtype", 'd', OPT_CHOICE, AT(dtype), "fp32", NO_RANGE, "fp32|tf32|bf16", "",
+     "of parameters and activations (this version has fp32)"},
+    {"bucket", 0, OPT_BYTES, AT(bucket), "25M", 4, OPT_NO_MAX, NULL, "",
+     "gradient bytes of one all-reduce"},
+    {"overlap", 0, OPT_TEXT, AT(overlap), "grad", NO_RANGE, NULL, "grad|none",
+     "communication that runs beside computation"},
+    {"input", 0, OPT_TEXT, AT(input), "synthetic", NO_RANGE, NULL, "synthetic,memory",
+     "where samples come from"},
+    {"padding", 0, OPT_SHARE, AT(padding), "0%", 0, 0.99, NULL, "",
+     "largest share of a sample that is masked"},
+    {"device", 0, OPT_TEXT, AT(device), "auto", NO_RANGE, NULL, "auto|cpu", "where kernels run"},
+    {"comm", 0, OPT_TEXT, AT(comm), "auto", NO_RANGE, NULL, "auto|mpi", "who communicates"},
+    {"emulate-nodes", 0, OPT_BOOL, AT(emulate_nodes), "off", NO_RANGE, NULL, "",
+     "let one host stand for several declared nodes (cpu: always)"},
+    {"warm-up", 'w', OPT_INT, AT(warm_up), "10", 0, STEPS_MAX, NULL, "STEPS",
+     "untimed steps before the timed ones, at least"},
+    {"settle", 0, OPT_SHARE, AT(settle), "1%", 0, 1, NULL, "",
+     "stop when the interval of tokens/s is within this share of it"},
+    {"require-settled", 0, OPT_BOOL, AT(require_settled), "off", NO_RANGE, NULL, "",
+     "exit 9 when a point did not settle"},
+    {"min-steps", 0, OPT_INT, AT(min_steps), "20", 1, STEPS_MAX, NULL, "STEPS",
+     "timed full steps of a point, at least"},
+    {"max-steps", 0, OPT_INT, AT(max_steps), "1000", 1, STEPS_MAX, NULL, "STEPS",
+     "timed full steps of a point, at most"},
+    {"max-seconds", 0, OPT_SECONDS, AT(max_seconds), "60s", 0, OPT_NO_MAX, NULL, "",
+     "limit of the timed section of a point, all variants together"},
+    {"check", 'c', OPT_BOOL, AT(check), "on", NO_RANGE, NULL, "",
+     "prove every point against the single-rank reference before timing"},
+    {"stamps", 0, OPT_INT, AT(stamps), "1", 0, 2, NULL, "0|1|2",
+     "0: ends of a step, 1: waits and collectives too, 2: every operation"},
+    {"block", 0, OPT_INT, AT(block), "5", 1, 1000, NULL, "STEPS",
+     "steps of a block in which a variant runs before the next one"},
+    {"scratch", 0, OPT_CHOICE, AT(scratch), "copy", NO_RANGE, "copy|recreate", "",
+     "state for the variants: a copy where memory allows, or the real one, re-created after them"},
+    {"threads", 0, OPT_INT, AT(threads), "0", 0, 4096, NULL, "",
+     "BLAS threads of a rank; 0: the cores that it has"},
+    {"timeout", 'T', OPT_SECONDS, AT(timeout), "300s", 0, OPT_NO_MAX, NULL, "",
+     "end the job when an operation takes longer; 0: never"},
+    {"seed", 0, OPT_INT, AT(seed), "1", 0, OPT_NO_MAX, NULL, "",
+     "of parameters, samples and the order of points"},
+    {"study", 0, OPT_TEXT, AT(study_file), "", NO_RANGE, NULL, "FILE.yaml",
+     "read options from a file; argv is stronger"},
+    {"out", 0, OPT_TEXT, AT(out), "", NO_RANGE, NULL, "FILE.h5",
+     "the study file; else scalestudy-<UTC time>.h5"},
+    {"resume", 0, OPT_BOOL, AT(resume), "off", NO_RANGE, NULL, "",
+     "go on with the interrupted study of that file"},
+    {"anonymous", 0, OPT_BOOL, AT(anonymous), "off", NO_RANGE, NULL, "", "store no host names"},
+    {"version", 0, OPT_BOOL, AT(version), "off", NO_RANGE, NULL, "",
+     "say what this was built with, and exit"},
+    {"show-map", 0, OPT_BOOL, AT(show_map), "off", NO_RANGE, NULL, "",
+     "print host and cores of every rank first"},
+    {"validate", 0, OPT_BOOL, AT(validate), "off", NO_RANGE, NULL, "",
+     "check everything, measure nothing, exit"},
+    {"test-delay", 0, OPT_SECONDS, AT(test_delay), "0s", 0, 3600, NULL, "",
+     "tests only: delay of one rank before its first gradient all-reduce of a step"},
+    {"test-drop-op", 0, OPT_INT, AT(test_drop_op), "-1", -1, OPT_NO_MAX, NULL, "",
+     "tests only: operation of the plan that is not run; -1: none"},
+};
+const size_t study_n_options = sizeof study_options / sizeof study_options[0];
+
+int study_parse_pair(const char *text, size_t length, int *nodes, int *ranks_per_node)
+{
+    char copy[32];
+    int64_t n, g;
+    if (length >= sizeof copy)
+        return -1;
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    char *x = strchr(copy, 'x');
+    if (x == NULL)
+        return -1;
+    *x = '\0';
+    if (units_parse_int(copy, &n) != 0 || units_parse_int(x + 1, &g) != 0)
+        return -1;
+    if (n < 1 || g < 1 || n > INT_MAX || g > INT_MAX || n * g > INT_MAX)
+        return -1;
+    *nodes = (int)n;
+    *ranks_per_node = (int)g;
+    return 0;
+}
+
+/* Is `word` one of the comma-separated words of `list`? */
+static bool list_has(const char *list, const char *word, size_t length)
+{
+    for (const char *at = list; *at != '\0'; at += strcspn(at, ","), at += *at == ',')
+        if (strcspn(at, ",") == length && strncmp(at, word, length) == 0)
+            return true;
+    return false;
+}
+
+/* Every word of a list must be in `here`; those in `elsewhere` are known, but not in this version. */
+static int check_words(const char *option, const char *list, const char *here,
+                       const char *elsewhere)
+{
+    for (const char *at = list;; at++) {
+        size_t length = strcspn(at, ",");
+        size_t stem = strcspn(at, ":,"); /* "file:PATH" is called "file" */
+        if (length > 0 && list_has(elsewhere, at, stem))
+            return fail(FAIL_ABSENT, "--%s: %.*s is not in this version, which has %s", option,
+                        (int)stem, at, here);
+        if (length == 0 || !list_has(here, at, length))
+            return fail(FAIL_USAGE, "--%s: found \"%s\", wanted some of %s", option, list, here);
+        at += length;
+        if (*at == '\0')
+            return 0;
+    }
+}
+
+bool study_overlaps_gradients(const struct study *study)
+{
+    return list_has(study->overlap, "grad", 4);
+}
+
+static int check_study(const struct study *study)
+{
+    int nodes, ranks_per_node;
+    int rc = 0;
+    if (study->layout[0] == '\0')
+        return fail(FAIL_USAGE, "--layout: found none, wanted NxG: nodes x ranks on each node");
+    if (study_parse_pair(study->layout, strlen(study->layout), &nodes, &ranks_per_node) != 0)
+        return fail(FAIL_USAGE, "--layout: found \"%s\", wanted NxG: nodes x ranks on each node",
+                    study->layout);
+    if (study->nodes[0] != '\0' && study->points[0] != '\0')
+        return fail(FAIL_USAGE, "--nodes %s and --points %s: wanted one of the two", study->nodes,
+                    study->points);
+    if (study->min_steps > study->max_steps)
+        return fail(FAIL_USAGE, "--min-steps %lld is more than --max-steps %lld",
+                    (long long)study->min_steps, (long long)study->max_steps);
+    if (study->dtype != 0)
+        return fail(FAIL_ABSENT, "--dtype: %s is not in this version, which has fp32",
+                    study->dtype == 1 ? "tf32" : "bf16");
+    if (study->resume && study->out[0] == '\0')
+        return fail(FAIL_USAGE, "--resume: wanted --out FILE.h5, the study to go on with");
+    TRY(check_words("overlap", study->overlap, "grad,none", "param,tp,pp,cp"));
+    TRY(check_words("input", study->input, "synthetic,memory", "file"));
+    if (list_has(study->overlap, "none", 4) && strchr(study->overlap, ',') != NULL)
+        return fail(FAIL_USAGE, "--overlap: found \"%s\", wanted none alone", study->overlap);
+out:
+    return rc;
+}
+
+/* argv over what *study holds. getopt reorders what it reads, so it reads a copy. */
+static int read_argv(struct study *study, int argc, char **argv, bool *help)
+{
+    int operand;
+    char **copy = must_alloc((size_t)argc + 1, sizeof *copy);
+    memcpy(copy, argv, (size_t)argc * sizeof *copy);
+    int rc = opt_argv(study_options, study_n_options, study, argc, copy, &operand, help);
+    if (rc == 0 && operand < argc)
+        rc = fail(FAIL_USAGE, "found \"%.200s\", wanted options only; --help lists them",
+                  copy[operand]);
+    free(copy);
+    return rc;
+}
+
+int study_parse(struct study *study, int argc, char **argv, bool *help)
+{
+    int rc = 0;
+    char path[STUDY_PATH];
+    *help = false;
+    memset(study, 0, sizeof *study); /* gaps too: equal studies are equal bytes */
+    opt_defaults(study_options, study_n_options, study);
+    TRY(read_argv(study, argc, argv, help));
+    if (*help || study->version)
+        goto out;
+    if (study->study_file[0] != '\0') {
+        memcpy(path, study->study_file, sizeof path);
+        TRY(opt_yaml(study_options, study_n_options, study, path, NULL));
+        if (study->study_file[0] != '\0') {
+            rc = fail(FAIL_USAGE, "%s: study: a study file cannot name another", path);
+            goto out;
+        }
+        TRY(read_argv(study, argc, argv, help));
+    }
+    TRY(check_study(study));
+out:
+    return rc;
+}
+
+bool study_is_term(const struct opt *row)
+{
+    static const char *const others[] = {
+        "study",    "out",     "resume",        "version",         "show-map",
+        "validate", "timeout", "emulate-nodes", "require-settled", "max-seconds"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strcmp(row->name, others[i]) == 0)
+            return false;
+    return true;
+}
+
+void study_term(const struct study *study, const struct model *model, const struct opt *row,
+                char *text, size_t size)
+{
+    if (row->offset == offsetof(struct study, model))
+        snprintf(text, size, "%s", model->name);
+    else
+        opt_text(row, study, text, size);
+}
+
+void study_text(const struct study *study, const struct model *model, char *text, size_t size)
+{
+    size_t used = 0;
+    if (size < STUDY_CANONICAL)
+        BUG("study_text() needs %d bytes, not %zu", STUDY_CANONICAL, size);
+    for (size_t i = 0; i < study_n_options; i++) {
+        char value[STUDY_PATH];
+        if (!study_is_term(&study_options[i]))
+            continue;
+        study_term(study, model, &study_options[i], value, sizeof value);
+        used += (size_t)snprintf(text + used, size - used, "%s=%s\n", study_options[i].name, value);
+    }
+    used += (size_t)snprintf(text + used, size - used, "[model]\n");
+    model_text(model, text + used, size - used);
+}
+
+void study_order(uint64_t seed, int launch, int n, int *order)
+{
+    uint64_t key = rng_bits(rng_key(seed, "study.order"), (uint64_t)launch);
+    for (int i = 0; i < n; i++) { /* Fisher and Yates, inside out */
+        int j = (int)rng_below(key, (uint64_t)i, (uint32_t)i + 1);
+        if (j < i)
+            order[i] = order[j];
+        order[j] = i;
+    }
+}

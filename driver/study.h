@@ -1,0 +1,143 @@
+/*
+ * study: what was asked, said once.
+ *
+ * Every field has exactly one row in study_options[]; argv, --study FILE.yaml, --help, the table
+ * printed at the start, the attributes of the study file and reading them back all come from that
+ * row. After study_points() nothing here changes.
+ *
+ * A row is a *term* of the study, or it is not. Terms decide what is measured and how: work, points,
+ * layout, devices, measuring rules, seeds, planted faults. They are hashed into the study digest,
+ * and --resume must find them unchanged. `anonymous` is one, since a launch without it would write
+ * host names into a file that promised none. Not terms: where the study is read from and written to
+ * (study, out), how this launch behaves (resume, version, show-map, validate, timeout), what it
+ * permits (emulate-nodes), its exit code (require-settled), and the budget of time that it has for a
+ * point (max-seconds: another allocation may have more).
+ *
+ * nccl-tests' letters (-b -e -f -g -i -n -w -m -d -o -r -c -T) mean here what they mean there, or
+ * nothing.
+ */
+#ifndef DRIVER_STUDY_H
+#define DRIVER_STUDY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/opt.h"
+#include "topologies/layout.h"
+#include "workloads/model.h"
+
+enum scaling { SCALING_STRONG, SCALING_WEAK };
+enum scratch { SCRATCH_COPY, SCRATCH_RECREATE };
+enum {
+    STUDY_TEXT = 256,
+    STUDY_PATH = 512,
+    STUDY_CANONICAL = 16384, /* bytes that study_text() may need */
+    STUDY_POINTS_MAX = 999   /* points of one study: three digits in the file */
+};
+
+struct study {
+    char layout[32];           /* --layout NxG */
+    char nodes[STUDY_TEXT];    /* --nodes 1,2,4: full-node points */
+    char points[STUDY_TEXT];   /* --points 1x1,1x2,2x8 */
+    char parallel[STUDY_TEXT]; /* --parallel, repeatable; joined by ';' */
+    char order[32];            /* --order */
+    int scaling;               /* --scaling strong|weak */
+    char model[STUDY_PATH];    /* --model NAME|FILE.yaml */
+    int64_t global_batch;   /* --global-batch samples; 0: model file, else smallest that splits */
+    char micro_batch[64];   /* --micro-batch b[,b]; "": model file, else 1 */
+    char sequence[64];      /* --sequence; "": the model's */
+    int dtype;              /* --dtype fp32 */
+    int64_t bucket;         /* --bucket bytes */
+    char overlap[64];       /* --overlap grad|none */
+    char input[STUDY_PATH]; /* --input synthetic,memory */
+    double padding;         /* --padding share */
+    char device[16];        /* --device auto|cpu */
+    char comm[16];          /* --comm auto|mpi */
+    bool emulate_nodes;     /* --emulate-nodes */
+    int64_t warm_up;        /* -w, --warm-up steps, at least */
+    double settle;          /* --settle share: half-width of the interval of capacity */
+    bool require_settled;
+    int64_t min_steps, max_steps; /* timed full steps of a point */
+    double max_seconds;           /* timed section of one point, all variants */
+    bool check;                   /* -c, --check on|off */
+    int64_t stamps;               /* --stamps 0|1|2 */
+    int64_t block;                /* --block: timed steps of a block of the alternation */
+    int scratch;                  /* --scratch copy|recreate: state that the variants run on */
+    int64_t threads;              /* --threads: BLAS threads a rank; 0: cores of the rank */
+    double timeout;               /* -T, --timeout seconds; watchdog; 0: off */
+    int64_t seed;
+    char study_file[STUDY_PATH]; /* --study FILE.yaml */
+    char out[STUDY_PATH];        /* --out; "": scalestudy-<UTC time>.h5 */
+    bool resume;
+    bool anonymous;
+    bool version;
+    bool show_map;     /* --show-map: print host, rank and affinity, then go on */
+    bool validate;     /* --validate: check everything, run nothing, exit */
+    double test_delay; /* --test-delay seconds: planted in one collective of one rank (tests only;
+                          shown as such) */
+    int64_t test_drop_op; /* --test-drop-op i: delete op i of the plan before running it (tests
+                             only), -1: none */
+};
+
+extern const struct opt study_options[];
+extern const size_t study_n_options;
+
+/*
+ * Defaults, then --study FILE.yaml if argv names one, then argv (whose order is left as it is).
+ * FAIL_USAGE, or FAIL_ABSENT by name for what this version does not have. *help: --help was asked
+ * for; then, and with --version, nothing else need be right.
+ */
+int study_parse(struct study *study, int argc, char **argv, bool *help);
+
+/* Whether all gradients are reduced while backward still runs (--overlap). */
+bool study_overlaps_gradients(const struct study *study);
+
+/* One point to measure. */
+struct point {
+    int index; /* in the order asked for */
+    int nodes, ranks_per_node, ranks;
+    struct degrees degrees; /* resolved, order included */
+    char parallel[64];      /* text of the degrees asked for, "" for none */
+    int64_t global_batch, micro_batch, sequence;
+    char input[STUDY_PATH];
+};
+
+struct points {
+    int n;
+    struct point *point;       /* [n], owned */
+    int nodes, ranks_per_node; /* of the allocation, from --layout */
+    int64_t gate_batch;        /* samples a step of the gate: the smallest number that gives every
+                                  replica of every point at least 2, equally; 0 with --check off */
+};
+
+/*
+ * Expand to points: powers of two up to N and N itself (or --nodes / --points) x --parallel x
+ * --micro-batch x --sequence x --input. Strong: the global batch is the same everywhere:
+ * --global-batch, else the model file's, else the smallest that splits over every point with >= 2 pp
+ * micro-batches a replica. Weak: that batch belongs to the smallest point and grows with the ranks.
+ * FAIL_USAGE, both numbers said, when something does not fit, split or multiply.
+ */
+int study_points(const struct study *study, const struct model *model, struct points *out);
+void points_release(struct points *points);
+
+/* "2x8" of `length` bytes: two whole numbers from 1 whose product is an int. 0, or -1. */
+int study_parse_pair(const char *text, size_t length, int *nodes, int *ranks_per_node);
+
+/* Is this row a term of the study? */
+bool study_is_term(const struct opt *row);
+
+/* The text of a term as it stands in digest and file: opt_text(), but for the model its name (a
+ * file may move; what it says is hashed too). */
+void study_term(const struct study *study, const struct model *model, const struct opt *row,
+                char *text, size_t size);
+
+/* All terms as "name=value" lines in the order of the table, then "[model]" and model_text(): this
+ * is what the study digest is the SHA-256 of. `size` must be at least STUDY_CANONICAL. */
+void study_text(const struct study *study, const struct model *model, char *text, size_t size);
+
+/* The order in which points are measured: a seeded shuffle, a pure function of (seed, launch, n).
+ */
+void study_order(uint64_t seed, int launch, int n, int *order);
+
+#endif

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# `cmake --install` puts the programs, and the models where the programs look for them.
+. "$(dirname "$0")/lib.sh"
+
+build=$bin/..
+[ -e "$build/cmake_install.cmake" ] || skip "not a build folder"
+check "installs" cmake --install "$build" --prefix "$scratch/prefix"
+run "$scratch/prefix/bin/scalereport" --help
+expect_exit 0
+expect_stdout "scalereport"
+if [ -e "$bin/scalestudy" ]; then
+    run "$scratch/prefix/bin/scalestudy" --version
+    expect_exit 0
+    expect_stdout "scalestudy" "mpi" "hdf5"
+    for model in "$tests"/../workloads/models/*.yaml; do
+        check "$(basename "$model") is installed" \
+            cmp "$model" "$scratch/prefix/share/scalestudy/models/$(basename "$model")"
+    done
+fi
+check "nothing else is installed" diff \
+    <(cd "$scratch/prefix" && find . -type f ! -path './bin/scale*' ! -path './share/scalestudy/*') /dev/null
+finish

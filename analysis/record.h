@@ -6,16 +6,23 @@
  * and JSON keys. Times are int64 ns since the study's t0, or durations in ns; text has fixed
  * length; hosts are by index.
  *
- *   /study       attributes: what was asked, one per option, and the provenance (no secrets)
+ *   /study, /provenance, /launch.N   attributes: what was asked, one per option; with what (no
+ *                secrets); what was different in a launch
  *   /machine     hosts, ranks (tables)
  *   /points/NNN  point (1 row), gate, work, steps, stalls, collectives, ops, memory, events
  *
  * Whole files only. HDF5 does not survive a kill while open for writing, so nothing that readers
- * may see is ever open for writing: the head and each finished point are written as
- * OUT.parts/NNN.h5.tmp, closed, fsynced, renamed, and the directory is fsynced; at the end the
- * parts are merged (H5Ocopy) into OUT.tmp, fsynced, renamed to OUT, and the parts removed.
- * record_read takes a merged file or a parts directory. An existing output is never overwritten.
- * Every foreign file is read in a forked child with memory and time limits.
+ * may see is ever open for writing: the head (head.h5) and each finished point (NNN.h5) are built
+ * in memory, written as OUT.parts/NAME.tmp, fsynced, renamed, and the directory is fsynced; at the
+ * end the parts are merged (H5Ocopy, in a child process: HDF5 may crash on a full disk) into
+ * OUT.tmp, fsynced, read back, published as OUT, and the parts removed. record_read takes a merged
+ * file or a parts directory. An existing output is never overwritten. Every foreign file is read in
+ * a forked child with memory and time limits.
+ *
+ * A study may have several launches. The head keeps "study" and "provenance" of the first; group
+ * "launch.N" has each launch's own attributes, its t0_unix_ns, and of its provenance what differs
+ * from the first launch's. Times of a point are since the t0 of the launch that measured it. A
+ * point that a later launch measures again is added as points/NNN.launchL, never replaced.
  *
  * One writer: rank 0, outside the timed fence. Errors are FAIL_FILE with path and the system's
  * words.
@@ -149,7 +156,8 @@ enum { RECORD_SCHEMA = 1, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(i64, compute_ns, "ns", "sum of compute ops (instrumented), else 0")                          \
     X(i64, input_ns, "ns", "sum of input ops (instrumented), else 0")                              \
     X(i64, stall_ns, "ns", "compute stream waiting for communication, all axes")                   \
-    X(i64, idle_ns, "ns", "device waiting for the host, 0 where launch runs the kernel")           \
+    X(i64, idle_ns, "ns",                                                                          \
+      "compute stream held up by the host while it posts communication (instrumented), else 0")    \
     X(i64, residual_ns, "ns", "step - compute - input - stall - idle (instrumented), else 0")
 
 /* One row per step, rank and axis that communicates. */
@@ -312,17 +320,20 @@ void record_head_release(struct record_head *head);
 struct record;
 
 /*
- * Begin a study at `out`. FAIL_FILE when out or out.parts exists (without resume), when the
- * directory cannot be written, or on any I/O error. With resume: out.parts must exist; FAIL_USAGE
- * naming the first attribute of group "study" that differs. *done, when not NULL, receives a
- * malloc'd array [*n_done] of the points already there. A launch index one above the last is
- * returned in *launch.
+ * Begin a study at `path`. FAIL_FILE when path or path.parts exists (without resume), when the
+ * directory cannot be written, when another process is writing this study, or on any I/O error.
+ * With resume: path.parts must exist; FAIL_USAGE naming the first attribute of group "study" that
+ * differs ("resume" and "out" excepted) or the digest. *done, when not NULL, receives a malloc'd
+ * array [*n_done] of the points already there, ascending. A launch index one above the last is
+ * returned in *launch; attributes that the head has in group "launch" (or "launch.N", whatever N)
+ * become that launch's.
  */
 int record_begin(struct record **out, const char *path, const struct record_head *head, bool resume,
                  int *launch, int **done, int *n_done);
 
 /* Publish one point: when this returns 0 the point survives any kill. On failure nothing that was
- * there is lost. */
+ * there is lost. Its launch is written as this record's, whatever the row says. FAIL_INTERNAL for
+ * rows that a reader would refuse: a rank not below `ranks`, a text without end. */
 int record_append(struct record *record, const struct record_point *point);
 
 /* Merge, publish, remove the parts, free. Failure leaves the parts. */
@@ -337,7 +348,7 @@ struct record_file {
     bool whole; /* false: read from a parts directory */
     struct record_head head;
     int n_points;
-    struct record_point *points; /* by point index */
+    struct record_point *points; /* by point index, then launch */
 };
 
 /*

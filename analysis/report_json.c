@@ -1,5 +1,6 @@
 #include "analysis/report.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -216,7 +217,8 @@ int report_json(FILE *to, const struct report *reports, int n)
         json_array_append_new(list, study_of(&reports[i]));
     json_object_set_new(json, "studies", list);
     int failed = json_dumpf(json, to, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    failed = failed != 0 || fputc('\n', to) == EOF || fflush(to) != 0;
     json_decref(json);
-    fputc('\n', to);
-    return failed ? fail(FAIL_FILE, "report: the JSON could not be written") : 0;
+    return failed ? fail(FAIL_FILE, "report: the JSON could not be written: %s", strerror(errno))
+                  : 0;
 }

@@ -171,10 +171,23 @@ static void about_events(struct notes *notes, const struct record_point *point)
     }
 }
 
+/* Options of the driver for its own tests; a study made with one is no study of this machine. */
+static void about_faults(struct notes *notes, const struct report *report)
+{
+    const char *delay = report_attribute(report, "study", "test-delay");
+    const char *drop = report_attribute(report, "study", "test-drop-op");
+    if (delay[0] != '\0' && strcmp(delay, "0s") != 0)
+        note(notes, "A DELAY WAS PLANTED: --test-delay %s; this is a test, not a measurement",
+             delay);
+    if (drop[0] != '\0' && strcmp(drop, "-1") != 0)
+        note(notes, "AN OPERATION WAS LEFT OUT: --test-drop-op %s; this is a test", drop);
+}
+
 void notes_collect(struct notes *out, const struct report *report)
 {
     const struct scaling *s = report->scaling;
     *out = (struct notes){0};
+    about_faults(out, report);
     about_points(out, s);
     for (int i = 0; i < report->n_files; i++)
         if (!report->files[i]->whole)

@@ -59,7 +59,7 @@ void table_real(struct table *table, double value, int decimals)
 void table_digits(struct table *table, double value, int digits)
 {
     double size = fabs(value);
-    int whole = size >= 1.0 && isfinite(size) ? (int)floor(log10(size)) + 1 : 1;
+    int whole = size > 1e-9 && isfinite(size) ? (int)floor(log10(size)) + 1 : 1;
     table_marked(table, value, digits > whole ? digits - whole : 0, "");
 }
 

@@ -20,18 +20,31 @@ static void print_files(FILE *to, const struct report *r)
             (unsigned long long)r->seed);
 }
 
+static bool same_kind(const struct host_row *a, const struct host_row *b)
+{
+    return strcmp(a->processor, b->processor) == 0 && a->cores == b->cores &&
+           a->ranks == b->ranks && a->memory_bytes >> 30 == b->memory_bytes >> 30;
+}
+
+/* Hosts of the first launch, those of one kind together. */
 static void print_machine(FILE *to, const struct record_head *head)
 {
-    fprintf(to, "# machine");
-    for (int64_t i = 0; i < head->n_hosts && i < 4; i++) {
-        const struct host_row *h = &head->hosts[i];
-        fprintf(to, "%s %s (%s, %d cores, %.1f GiB, %d ranks)", i > 0 ? ";" : "", h->name,
-                h->processor[0] != '\0' ? h->processor : "unknown processor", h->cores,
-                (double)h->memory_bytes / 1073741824.0, h->ranks);
+    enum { NAMES = 4 };
+    for (int64_t i = 0, n = 0; i < head->n_hosts; i += n) {
+        const struct host_row *first = &head->hosts[i];
+        for (n = 1; i + n < head->n_hosts && same_kind(first, &first[n]) && first[n].launch == 0;)
+            n++;
+        if (first->launch != 0)
+            continue;
+        fprintf(to, "# machine %lld %s of %s, %d cores, %.1f GiB, %d %s:", (long long)n,
+                n == 1 ? "host" : "hosts",
+                first->processor[0] != '\0' ? first->processor : "unknown processor", first->cores,
+                (double)first->memory_bytes / 1073741824.0, first->ranks,
+                first->ranks == 1 ? "rank" : "ranks");
+        for (int64_t k = 0; k < n && k < NAMES; k++)
+            fprintf(to, " %s", first[k].name);
+        fprintf(to, "%s\n", n > NAMES ? " ..." : "");
     }
-    if (head->n_hosts > 4)
-        fprintf(to, "; and %lld more hosts", (long long)head->n_hosts - 4);
-    fprintf(to, "\n");
 }
 
 static void print_work(FILE *to, const struct point_row *p)
@@ -47,35 +60,40 @@ static void print_work(FILE *to, const struct point_row *p)
                 (long long)p->global_batch, (long long)p->sequence);
 }
 
-static void print_base(FILE *to, const struct scaling *s, const char *what, int base)
-{
-    char shape[32];
-    if (base < 0)
-        return;
-    const struct scaling_row *row = &s->rows[base];
-    notes_shape(shape, row->point);
-    fprintf(to, "# base    %s: %s, %d %s, %.1f tokens/s, %.3f ms a step\n", what, shape,
-            row->point->ranks, row->point->ranks == 1 ? "device" : "devices",
-            row->tokens_per_s.value, report_ms(row->step_ns.value));
-}
+enum { OF_SPEEDUP = 1, OF_DEVICE = 2, OF_NODE = 4 };
 
-/* The bases of a set of rows: those of its last row, and the node shapes met on the way. */
-static void print_bases(FILE *to, const struct scaling *s, int set)
+/* What the row is the base of, in the set of `set`. */
+static int base_of(const struct scaling *s, int base, int set)
 {
-    int speedup = -1, device = -1, node = -1;
+    int of = 0;
     for (int i = 0; i < s->n_rows; i++) {
         const struct scaling_row *row = &s->rows[i];
         if (row->set != set)
             continue;
-        if (row->speedup.base != speedup)
-            print_base(to, s, "of speedup", row->speedup.base);
-        if (row->eff_device.base != device)
-            print_base(to, s, "of eff_dev", row->eff_device.base);
-        if (row->eff_node.base != node)
-            print_base(to, s, "of eff_node", row->eff_node.base);
-        speedup = row->speedup.base >= 0 ? row->speedup.base : speedup;
-        device = row->eff_device.base >= 0 ? row->eff_device.base : device;
-        node = row->eff_node.base >= 0 ? row->eff_node.base : node;
+        of |= row->speedup.base == base ? OF_SPEEDUP : 0;
+        of |= row->eff_device.base == base ? OF_DEVICE : 0;
+        of |= row->eff_node.base == base ? OF_NODE : 0;
+    }
+    return of;
+}
+
+static void print_bases(FILE *to, const struct scaling *s, int set)
+{
+    static const char *const names[] = {"speedup", "eff_dev", "eff_node"};
+    for (int i = 0; i < s->n_rows; i++) {
+        const struct scaling_row *row = &s->rows[i];
+        int of = base_of(s, i, set), named = 0;
+        char shape[32];
+        if (of == 0)
+            continue;
+        notes_shape(shape, row->point);
+        fprintf(to, "# base    of");
+        for (int bit = 0; bit < 3; bit++)
+            if (of & 1 << bit)
+                fprintf(to, "%s %s", named++ > 0 ? "," : "", names[bit]);
+        fprintf(to, ": %s, %d %s, %.1f tokens/s, %.3f ms a step\n", shape, row->point->ranks,
+                row->point->ranks == 1 ? "device" : "devices", row->tokens_per_s.value,
+                report_ms(row->step_ns.value));
     }
 }
 
@@ -111,20 +129,22 @@ static void flags_cell(struct table *t, const struct scaling_row *row)
     table_text(t, text);
 }
 
-static void print_curve(FILE *to, const struct report *r)
+static void print_curve(FILE *to, const struct scaling *s, int set)
 {
     struct table t;
-    table_open(&t, "set nodes ranks tokens/s +-_% tokens/s/dev speedup eff_dev_% eff_node_% inc_% "
+    table_open(&t, "nodes ranks tokens/s +-_% tokens/s/dev speedup +- eff_dev_% eff_node_% inc_% "
                    "step_ms TFLOP/s/dev MFU_% steps gate status");
-    for (int i = 0; i < r->scaling->n_rows; i++) {
-        const struct scaling_row *row = &r->scaling->rows[i];
-        table_int(&t, row->set);
+    for (int i = 0; i < s->n_rows; i++) {
+        const struct scaling_row *row = &s->rows[i];
+        if (row->set != set)
+            continue;
         table_int(&t, row->point->nodes);
         table_int(&t, row->point->ranks);
         table_digits(&t, row->tokens_per_s.value, 6);
         table_real(&t, half_width_pct(&row->step_ns), 2);
         table_digits(&t, row->tokens_per_s.value / row->point->ranks, 6);
         ratio_cell(&t, &row->speedup, 1.0, 3);
+        table_real(&t, (row->speedup.ratio.high - row->speedup.ratio.low) / 2.0, 3);
         ratio_cell(&t, &row->eff_device, 100.0, 1);
         ratio_cell(&t, &row->eff_node, 100.0, 1);
         ratio_cell(&t, &row->incremental, 100.0, 1);
@@ -167,23 +187,29 @@ static void print_labels(FILE *to, const struct scaling *s)
                 s->n_rows);
 }
 
+/* What the rows of a set have in common, their bases, and their curve. */
+static void print_set(FILE *to, const struct scaling *s, int first)
+{
+    const struct scaling_row *row = &s->rows[first];
+    if (s->n_sets > 1)
+        fprintf(to, "#\n# set %d of %d: points of different sets are not compared\n", row->set,
+                s->n_sets);
+    print_work(to, row->point);
+    print_bases(to, s, row->set);
+    print_mfu(to, row->point);
+    fprintf(to, "# +-      95 %% interval; %s\n#\n", notes_coverage(s));
+    print_curve(to, s, row->set);
+}
+
 void report_text(FILE *to, const struct report *report)
 {
     const struct scaling *s = report->scaling;
     print_files(to, report);
     print_machine(to, &report->files[0]->head);
     print_labels(to, s);
-    for (int i = 0; i < s->n_rows; i++) {
-        if (i > 0 && s->rows[i].set == s->rows[i - 1].set)
-            continue;
-        if (s->n_sets > 1)
-            fprintf(to, "#\n# set %d\n", s->rows[i].set);
-        print_work(to, s->rows[i].point);
-        print_bases(to, s, s->rows[i].set);
-        print_mfu(to, s->rows[i].point);
-    }
-    fprintf(to, "# +-      95 %% interval of tokens/s; %s\n#\n", notes_coverage(s));
-    print_curve(to, report);
+    for (int i = 0; i < s->n_rows; i++)
+        if (i == 0 || s->rows[i].set != s->rows[i - 1].set)
+            print_set(to, s, i);
     report_text_details(to, report);
     print_notes(to, report);
 }

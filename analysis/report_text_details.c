@@ -58,8 +58,18 @@ static void closure_row(struct table *t, const struct scaling_run *run)
     table_real(t, report_ms(term[TERM_IDLE]), 3);
     table_real(t, report_ms(term[TERM_RESIDUAL]), 3);
     table_real(t, 100.0 * a->worst_residual_share, 2);
+    table_int(t, a->series[ACCOUNT_INSTRUMENTED].n);
+}
+
+static void variant_row(struct table *t, const struct scaling_run *run)
+{
+    const struct account *a = &run->account;
+    key_cells(t, run);
+    table_real(t, report_ms(a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_STEP]), 3);
     table_real(t, report_ms(a->series[ACCOUNT_COMPUTE].term_ns[TERM_STEP]), 3);
     table_real(t, report_ms(a->series[ACCOUNT_COMM].term_ns[TERM_STEP]), 3);
+    table_real(t, report_ms(a->difference_ns.value), 3);
+    table_real(t, report_ms(a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_STALL]), 3);
     table_real(t, report_ms(a->slowdown_ns.value), 3);
     table_real(t, report_ms(a->disagreement_ns.value), 3);
     table_real(t, report_ms(a->disagreement_ns.high - a->disagreement_ns.low) / 2.0, 3);
@@ -161,11 +171,15 @@ static const struct {
      "exposed_% "
      "slowest_rank +_% MAD",
      stability_row},
-    {"decomposition in ms a step: step = compute + input + stall + idle + residual; beside it the "
-     "other variants",
-     "nodes ranks launch step_ms compute_ms input_ms stall_ms idle_ms residual_ms worst_% "
-     "compute-only_ms comm-only_ms slowdown_ms disagree_ms +-_ms",
+    {"decomposition of instrumented steps in ms: step = compute + input + stall + idle + residual; "
+     "worst: |residual| of a rank",
+     "nodes ranks launch step_ms compute_ms input_ms stall_ms idle_ms residual_ms worst_% steps",
      closure_row},
+    {"variants in ms a step: disagreement = full - compute-only - stall - slowdown, not forced to "
+     "0",
+     "nodes ranks launch full_ms compute-only_ms comm-only_ms full-co_ms stall_ms slowdown_ms "
+     "disagree_ms +-_ms",
+     variant_row},
     {"communication by axis, a step and rank: stall in plain and in instrumented steps, transfer "
      "against waiting for late peers",
      "nodes ranks launch axis calls waits wire_MB stall_ms stall_instr_ms comm_ms exposed_ms "

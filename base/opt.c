@@ -82,8 +82,7 @@ static int refuse(const struct opt *row, const char *text, const char *where)
 
 static bool in_range(const struct opt *row, double value)
 {
-    return !has_range(row) ||
-           (value >= row->min && (value <= row->max || row->max >= OPT_NO_MAX));
+    return !has_range(row) || (value >= row->min && (value <= row->max || row->max >= OPT_NO_MAX));
 }
 
 static int set_whole(const struct opt *row, void *field, const char *text, const char *where)

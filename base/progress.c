@@ -5,9 +5,9 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/prctl.h>
 
 #include "base/err.h"
+#include "base/prompt.h"
 #include "base/units.h"
 
 struct slot {
@@ -44,11 +44,11 @@ struct progress {
 enum { NO_SLOT = -1 };
 
 /*
- * Back-off of a thread that polls: yields at once after something moved, then sleeps. The sleep is
- * short when the host waits too, for then nothing else needs the core.
+ * Back-off between polls. While the host computes the thread only sleeps: on a shared core, yielding
+ * would hand over a whole slice. While the host waits too nothing else needs the core, so it polls
+ * hot for a while.
  */
-enum { HOT_POLLS = 4, HOT_POLLS_HOST_WAITS = 64, SLEEP_NS = 30000, SLEEP_NS_HOST_WAITS = 10000 };
-enum { TIMER_SLACK_NS = 1000 }; /* the default of 50 us would more than double the sleep */
+enum { SLEEP_NS = 40000, HOT_POLLS_HOST_WAITS = 64, SLEEP_NS_HOST_WAITS = 10000 };
 
 static bool is_made(struct progress *p, int slot)
 {
@@ -60,14 +60,17 @@ static bool is_empty(struct queue *queue)
     return atomic_load(&queue->head) == atomic_load(&queue->tail);
 }
 
-static bool host_may_go(struct progress *p)
+static bool all_empty(struct progress *p)
 {
-    if (p->host_slot != NO_SLOT)
-        return is_made(p, p->host_slot);
     for (int i = 0; i < p->n_queues; i++)
         if (!is_empty(&p->queues[i]))
             return false;
     return true;
+}
+
+static bool host_may_go(struct progress *p)
+{
+    return p->host_slot != NO_SLOT ? is_made(p, p->host_slot) : all_empty(p);
 }
 
 static void make(struct progress *p, int slot)
@@ -164,7 +167,7 @@ static void back_off(struct progress *p, int idle_polls)
 {
     bool host_waits = atomic_load(&p->host_waits);
 
-    if (idle_polls < (host_waits ? HOT_POLLS_HOST_WAITS : HOT_POLLS))
+    if (host_waits && idle_polls < HOT_POLLS_HOST_WAITS)
         sched_yield();
     else
         units_sleep_ns(host_waits ? SLEEP_NS_HOST_WAITS : SLEEP_NS);
@@ -175,7 +178,7 @@ static void *run(void *arg)
     struct progress *p = arg;
     int idle_polls = 0;
 
-    prctl(PR_SET_TIMERSLACK, (unsigned long)TIMER_SLACK_NS);
+    prompt_wakeups();
     while (!atomic_load(&p->quit)) {
         uint64_t seen = atomic_load(&p->rung);
         bool moved = false, running = false;
@@ -314,7 +317,10 @@ void progress_stamp(struct progress *p, int stamp)
 {
     ask_for(p, stamp);
     make(p, stamp);
-    ring_bell(p);
+    /* Only the host fills queues: where all are empty, nobody waits for this stamp, and waking the
+     * thread at every op would cost the core that computes. */
+    if (!all_empty(p))
+        ring_bell(p);
 }
 
 /* Sleep until the thread has brought about what the host waits for. */

@@ -6,10 +6,9 @@
  * copies, makes stamps, holds a queue at an await. Queues advance concurrently, each in its order.
  *
  * The thread sleeps on a condition variable while there is nothing that it could poll. While a task
- * is outstanding it polls, with back-off: at once a few times, then with short sleeps, so that the
- * core it shares with the host's arithmetic is lost for a few per cent only, and algorithms of many
- * rounds still move. When the host itself waits there is no arithmetic to disturb, and the thread
- * polls faster.
+ * is outstanding it polls and sleeps for tens of microseconds in between, so that of a core shared
+ * with the host's arithmetic a few per cent are lost, and algorithms of many rounds still move.
+ * When the host itself waits there is no arithmetic to disturb, and the thread polls faster.
  *
  * Stamps have generations. A slot is made at most once between two drains; progress_drain() makes
  * every slot unmade again, but its time stays readable until it is made anew. Waiting for a slot

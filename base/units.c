@@ -69,11 +69,10 @@ int units_parse_bytes(const char *text, int64_t *out)
     if (n_digits == 0 && *text != '.')
         return -1;
     if (text[n_digits] != '.') {
-        errno = 0;
         char *end;
-        unsigned long long whole = strtoull(text, &end, 10);
+        unsigned long long whole = strtoull(text, &end, 10); /* ULLONG_MAX when it overflows */
         int shift = size_shift(end);
-        if (errno != 0 || shift < 0 || whole > (unsigned long long)INT64_MAX >> shift)
+        if (shift < 0 || whole > (unsigned long long)INT64_MAX >> shift)
             return -1;
         *out = (int64_t)(whole << shift);
         return 0;

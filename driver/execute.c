@@ -95,6 +95,15 @@ out:
     return rc;
 }
 
+/* A collective puts at most its waits, two stamps, a fault and itself on its queue. */
+static int queue_depth(const struct plan *plan, int max_steps)
+{
+    int64_t calls = 2; /* comm_prove needs two */
+    for (int axis = 0; axis < AXIS_COUNT; axis++)
+        calls += plan->totals.calls[axis] * max_steps;
+    return (int)(calls * (OP_WAITS + 4));
+}
+
 int execute_open(struct execute *e, const struct execute_config *config)
 {
     memset(e, 0, sizeof *e);
@@ -110,9 +119,7 @@ int execute_open(struct execute *e, const struct execute_config *config)
     TRY(take_memory(e));
     if (config->scratch)
         take_scratch(e);
-    /* An op puts at most its waits, two stamps, a fault and itself on a queue. */
-    TRY(e->device.type->reserve(&e->device, slots,
-                                e->plan->n_ops * (OP_WAITS + 4) * config->max_steps));
+    TRY(e->device.type->reserve(&e->device, slots, queue_depth(e->plan, config->max_steps)));
     TRY(open_comms(e, config));
 out:
     return rc;
@@ -253,18 +260,12 @@ static void post(struct execute *e, const struct op *op)
     comm_post(&e->comm[op->stream - 1], &call, 1);
 }
 
-/* Hold the op's stream until what it waits for has finished; true when there was anything. */
-static bool await_others(struct execute *e, const struct op *op, enum variant variant, int slots)
+/* Hold the op's stream until what it waits for has finished. */
+static void await_others(struct execute *e, const struct op *op, enum variant variant, int slots)
 {
-    bool any = false;
-    for (int i = 0; i < op->n_waits; i++) {
-        const struct op *earlier = &e->plan->ops[op->wait[i]];
-        if (!op_takes_part(earlier, variant))
-            continue;
-        e->device.type->await(&e->device, op->stream, slots + stamp_of(op->wait[i], STAMP_END));
-        any = true;
-    }
-    return any;
+    for (int i = 0; i < op->n_waits; i++)
+        if (op_takes_part(&e->plan->ops[op->wait[i]], variant))
+            e->device.type->await(&e->device, op->stream, slots + stamp_of(op->wait[i], STAMP_END));
 }
 
 static void run_op(struct execute *e, int index, enum variant variant, int level, int slots)
@@ -272,14 +273,16 @@ static void run_op(struct execute *e, int index, enum variant variant, int level
     const struct op *op = &e->plan->ops[index];
     const struct device_type *type = e->device.type;
     bool runs = op_takes_part(op, variant) && index != e->fault.drop_op;
+    bool timed_post = level > 1 && op->kind == OP_COLLECTIVE && op_takes_part(op, variant);
+    if (timed_post)
+        type->stamp(&e->device, DEVICE_COMPUTE, slots + stamp_of(index, STAMP_WAIT));
     if (op->n_waits > 0 && (runs || op->stream == DEVICE_COMPUTE)) {
         watchdog_at(op_name(op->kind), index, "communication");
         if (level > 0 && op->stream == DEVICE_COMPUTE)
             type->stamp(&e->device, op->stream, slots + stamp_of(index, STAMP_WAIT));
         await_others(e, op, variant, slots);
     }
-    bool measured = stamp_is_made(op, variant, level, STAMP_BEGIN);
-    if (measured)
+    if (stamp_is_made(op, variant, level, STAMP_BEGIN))
         type->stamp(&e->device, op->stream, slots + stamp_of(index, STAMP_BEGIN));
     if (runs && op->kind == OP_COLLECTIVE) {
         post(e, op);
@@ -289,6 +292,8 @@ static void run_op(struct execute *e, int index, enum variant variant, int level
     }
     if (stamp_is_made(op, variant, level, STAMP_END))
         type->stamp(&e->device, op->stream, slots + stamp_of(index, STAMP_END));
+    if (timed_post)
+        type->stamp(&e->device, DEVICE_COMPUTE, slots + stamp_of(index, STAMP_POSTED));
 }
 
 static void run_step(struct execute *e, enum variant variant, int level, int slots)

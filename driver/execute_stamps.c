@@ -220,7 +220,9 @@ static void add_compute(const struct reading *r, bool keep)
         int64_t duration = op_when(r, i, STAMP_END) - begin;
         if (op->kind == OP_INPUT)
             r->row->input_ns += duration;
-        else if (op->kind != OP_COLLECTIVE)
+        else if (op->kind == OP_COLLECTIVE)
+            r->row->idle_ns += op_when(r, i, STAMP_POSTED) - op_when(r, i, STAMP_WAIT);
+        else
             r->row->compute_ns += duration;
         if (keep)
             add_op(r, i, op, begin, duration);

@@ -1,7 +1,7 @@
 /*
  * execute_stamps: which stamp means what, and how stamps become rows.
  *
- * Each step of a block has its own slots: two for the step, three for each op. Private to the executor.
+ * Each step of a block has its own slots: two for the step, four for each op. Private to the executor.
  */
 #ifndef DRIVER_EXECUTE_STAMPS_H
 #define DRIVER_EXECUTE_STAMPS_H
@@ -9,7 +9,13 @@
 #include "driver/execute.h"
 
 enum { STAMP_STEP_BEGIN, STAMP_STEP_END, STAMP_FIRST_OP };
-enum stamp { STAMP_WAIT, STAMP_BEGIN, STAMP_END, STAMPS_PER_OP };
+enum stamp {
+    STAMP_WAIT, /* compute stream: before it waits for others, or before the host posts a collective */
+    STAMP_BEGIN, /* the op's stream */
+    STAMP_END,
+    STAMP_POSTED, /* compute stream: after the host has posted a collective */
+    STAMPS_PER_OP
+};
 
 static inline int stamps_per_step(const struct plan *plan)
 {

@@ -118,11 +118,15 @@ static void show_map(const struct job *job)
 {
     if (job->rank != 0 || !job->study.show_map)
         return;
-    for (int r = 0; r < job->size; r++)
+    for (int r = 0; r < job->size; r++) {
+        const struct discover_rank *rank = &job->found.ranks[r];
+        char host[DISCOVER_NAME];
+        snprintf(host, sizeof host, "%s", job->found.hosts[rank->host].name);
+        if (job->study.anonymous)
+            snprintf(host, sizeof host, "host%02d", rank->host);
         printf("# rank %d node %d host %s cores %d cpus %s%s\n", r, r / job->points.ranks_per_node,
-               job->found.hosts[job->found.ranks[r].host].name, job->found.ranks[r].n_cores,
-               job->found.ranks[r].cpus,
-               job->found.ranks[r].oversubscribed ? " (oversubscribed)" : "");
+               host, rank->n_cores, rank->cpus, rank->oversubscribed ? " (oversubscribed)" : "");
+    }
 }
 
 static void say_what(const struct job *job)

@@ -81,14 +81,13 @@ static int add_named_points(struct points *points, const char *list)
 
 static int add_sizes(struct points *points, const struct study *study)
 {
-    int rc = 0, nodes = 1;
+    int rc = 0;
     if (study->points[0] != '\0')
         return add_named_points(points, study->points);
     if (study->nodes[0] != '\0')
         return add_named_nodes(points, study->nodes);
-    for (; rc == 0 && nodes<points->nodes; nodes = nodes> points->nodes / 2 ? points->nodes
-                                                                            : 2 * nodes)
-        rc = add_size(points, "--layout", nodes, points->ranks_per_node);
+    for (int64_t nodes = 1; rc == 0 && nodes < points->nodes; nodes *= 2)
+        rc = add_size(points, "--layout", (int)nodes, points->ranks_per_node);
     return rc == 0 ? add_size(points, "--layout", points->nodes, points->ranks_per_node) : rc;
 }
 

@@ -36,6 +36,7 @@ if [ "$(id -u)" = 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
 study=$build/local-$(date -u +%Y%m%dT%H%M%S)-$$.h5
+echo "# $ranks ranks, at most a minute for each point" >&2
 launch=(mpirun --bind-to core:if-supported -np "$ranks")
 quietly "${launch[@]}" "$build/bin/scalestudy" --layout "${ranks}x1" --out "$study" "$@"
 "$build/bin/scalereport" "$study"

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <hwloc.h>
 
@@ -34,7 +35,8 @@ static void find_host(struct affinity *out, hwloc_topology_t topology)
     if (model == NULL)
         model = hwloc_obj_get_info_by_name(root, "CPUModel");
     snprintf(out->model, sizeof out->model, "%s", model != NULL ? model : "");
-    out->memory_bytes = (long long)root->total_memory;
+    /* Not hwloc's sum over NUMA nodes: where memory was plugged in later, Linux leaves it out. */
+    out->memory_bytes = (long long)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     out->host_cpus = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PU);
     out->host_cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
 }

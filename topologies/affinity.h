@@ -22,9 +22,10 @@ void affinity_find(struct affinity *out);
 void affinity_release(struct affinity *affinity);
 
 /*
- * Which ranks of a host have to share: crowded[r] = 1 when r belongs to a set of ranks that together
- * may use fewer cores than they are (Hall's condition, by matching ranks to cores). may_use is
- * [n_ranks][n_cores]. A rank without any core is not crowded: nothing is known about it.
+ * Which ranks of a host have to share. Give as many ranks as possible a core of their own:
+ * crowded[r] = 1 when that can be done leaving r without one. So ten unbound ranks on eight cores
+ * are all crowded, and so are two bound to one core, but not a third that has room elsewhere.
+ * may_use is [n_ranks][n_cores]. A rank without any core is not crowded: nothing is known of it.
  */
 void affinity_crowded(const char *may_use, int n_ranks, int n_cores, int *crowded);
 

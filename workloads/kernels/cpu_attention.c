@@ -138,11 +138,11 @@ static void block_softmax_grad(const struct head *head, const struct head_grad *
         float *restrict ds = grad->ds + (int64_t)i * grad->ld;
         int64_t at = (int64_t)(first + i) * head->out_row;
         float inner = cpu_row_dot(grad->dout + at, grad->out + at, head->width);
-        float lse = grad->lse[first + i];
+        float lse = grad->lse[first + i], scale = head->scale;
         int seen = first + i + 1;
         for (int j = 0; j < seen; j++) {
             p[j] = cpu_exp_minus(lse - p[j]);
-            ds[j] = p[j] * (ds[j] - inner) * head->scale;
+            ds[j] = p[j] * (ds[j] - inner) * scale;
         }
         size_t unseen = (size_t)(rows - i - 1) * sizeof *p;
         memset(p + seen, 0, unseen);

@@ -37,38 +37,31 @@ void cpu_norm(const struct op *op, struct kernel_context *context, void *native)
     }
 }
 
-/* The means over a row of g = dy w and of g xhat. */
-static void row_means(const float *dy, const float *x, const float *w, float center, float scale,
-                      int64_t n, float *mean_g, float *mean_gx)
+/* The sum over a row of dy w (x - center). */
+static float centered_dot(const float *dy, const float *w, const float *x, float center, int64_t n)
 {
-    float g_lane[CPU_LANES] = {0}, gx_lane[CPU_LANES] = {0};
+    float lane[CPU_LANES] = {0};
     int64_t i = 0;
     for (; i + CPU_LANES <= n; i += CPU_LANES)
-        for (int l = 0; l < CPU_LANES; l++) {
-            float g = dy[i + l] * w[i + l];
-            g_lane[l] += g;
-            gx_lane[l] += g * (x[i + l] - center);
-        }
-    for (; i < n; i++) {
-        float g = dy[i] * w[i];
-        g_lane[i % CPU_LANES] += g;
-        gx_lane[i % CPU_LANES] += g * (x[i] - center);
-    }
-    *mean_g = (float)((double)cpu_fold(g_lane) / (double)n);
-    *mean_gx = (float)((double)cpu_fold(gx_lane) * (double)scale / (double)n);
+        for (int l = 0; l < CPU_LANES; l++)
+            lane[l] += dy[i + l] * w[i + l] * (x[i + l] - center);
+    for (; i < n; i++)
+        lane[i % CPU_LANES] += dy[i] * w[i] * (x[i] - center);
+    return cpu_fold(lane);
 }
 
+/* With xhat = (x - center) scale and g = dy w: dx = scale (g - mean(g) - xhat mean(g xhat)). */
 static void row_grad(const float *restrict dy, const float *restrict x, const float *restrict w,
                      float center, float scale, int64_t n, bool add, float *restrict dx)
 {
-    float mean_g, mean_gx;
-    row_means(dy, x, w, center, scale, n, &mean_g, &mean_gx);
+    float mean = cpu_row_dot(dy, w, n) / (float)n;
+    float slope = centered_dot(dy, w, x, center, n) * scale * scale / (float)n;
     if (add)
         for (int64_t j = 0; j < n; j++)
-            dx[j] += scale * (dy[j] * w[j] - mean_g - (x[j] - center) * scale * mean_gx);
+            dx[j] += scale * (dy[j] * w[j] - mean - (x[j] - center) * slope);
     else
         for (int64_t j = 0; j < n; j++)
-            dx[j] = scale * (dy[j] * w[j] - mean_g - (x[j] - center) * scale * mean_gx);
+            dx[j] = scale * (dy[j] * w[j] - mean - (x[j] - center) * slope);
 }
 
 /* dw and db of four rows at once: a quarter of the passes over them, and shorter chains of sums. */

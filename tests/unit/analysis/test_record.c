@@ -358,6 +358,52 @@ static void test_failed_write(void)
     CHECK_EQ(record_finish(record), 0);
 }
 
+/* A process that the kernel kills in the middle of a write (the limit of a file's size does that at
+ * a known byte): append point 1, or merge. Returns the signal that ended it. */
+static int killed_within(const char *path, bool merge, rlim_t most_bytes)
+{
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct rlimit limit = {most_bytes, most_bytes};
+        struct record *record;
+        if (begin(&record, path, true, NULL, NULL, NULL) != 0)
+            _exit(1);
+        signal(SIGXFSZ, SIG_DFL);
+        setrlimit(RLIMIT_FSIZE, &limit);
+        _exit(merge ? record_finish(record) : append(record, 1, 1000));
+    }
+    int status = 0;
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+static void test_killed_half_way(void)
+{
+    struct record *record;
+    struct record_file file;
+    struct stat left;
+    CHECK_EQ(begin(&record, at("k.h5"), false, NULL, NULL, NULL), 0);
+    CHECK_EQ(append(record, 0, 10), 0);
+    record_abandon(record);
+    CHECK_EQ(killed_within(at("k.h5"), false, 100000), SIGXFSZ);
+    CHECK(stat(at("k.h5.parts/001.h5.tmp"), &left) == 0 && left.st_size == 100000);
+    CHECK_EQ(record_read(&file, at("k.h5")), 0);
+    CHECK(file.n_points == 1 && holds(&file, 0, 0, 10));
+    record_file_release(&file);
+    CHECK_EQ(begin(&record, at("k.h5"), true, NULL, NULL, NULL), 0);
+    CHECK_EQ(append(record, 1, 1000), 0);
+    record_abandon(record);
+    CHECK_EQ(killed_within(at("k.h5"), true, 100000), SIGXFSZ);
+    CHECK(!exists(at("k.h5")));
+    CHECK_EQ(record_read(&file, at("k.h5")), 0);
+    CHECK(file.n_points == 2 && holds(&file, 0, 0, 10) && holds(&file, 1, 1, 1000));
+    record_file_release(&file);
+    CHECK_EQ(begin(&record, at("k.h5"), true, NULL, NULL, NULL), 0);
+    CHECK_EQ(record_finish(record), 0);
+    CHECK(exists(at("k.h5")) && !exists(at("k.h5.tmp")) && !exists(at("k.h5.parts")));
+}
+
 /* The output of somebody else that appeared meanwhile is not overwritten. */
 static void test_not_overwritten(void)
 {
@@ -412,6 +458,7 @@ int main(void)
     test_leftovers();
     test_wrong_rows();
     test_failed_write();
+    test_killed_half_way();
     test_not_overwritten();
     test_schema();
     snprintf(command, sizeof command, "rm -r %s", folder);

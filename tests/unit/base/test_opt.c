@@ -106,6 +106,10 @@ static void test_argv(void)
     CHECK(help && now.count == 5);
     CHECK_EQ(argv_of("-h"), 0);
     CHECK(help);
+    CHECK_EQ(argv_of("--bucket 4P --layout 1234567 --layout 12"), 0);
+    CHECK_EQ(now.bucket, INT64_C(4) << 50); /* no upper limit means none */
+    CHECK(memcmp(now.layout, "12\0\0\0\0\0", sizeof now.layout) ==
+          0); /* equal texts: equal bytes */
     CHECK_EQ(argv_of("-- --count"), 0);
     CHECK_EQ(operand, 2);
     CHECK_EQ(argv_of("--buck 4K"), 0); /* unambiguous beginnings, as getopt_long has it */
@@ -310,6 +314,7 @@ static void test_nearest(void)
 {
     CHECK(strcmp(opt_nearest(rows, ROWS, "timeuot"), "timeout") == 0);
     CHECK(strcmp(opt_nearest(rows, ROWS, "chek"), "check") == 0);
+    CHECK(strcmp(opt_nearest(rows, ROWS, "lyaotu"), "layout") == 0); /* two swaps */
     CHECK(strcmp(opt_nearest(rows, ROWS, "layouts"), "layout") == 0);
     CHECK(opt_nearest(rows, ROWS, "zzzzzzzz") == NULL);
     CHECK(opt_nearest(rows, ROWS, "") == NULL);

@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# scalestudy from mpirun to scalereport: refusals in one sentence with the right code, a study whose
+# points do the same work, planted faults that are caught.
+. "$(dirname "$0")/lib.sh"
+
+study=$bin/scalestudy report=$bin/scalereport
+quick=(-w 2 --min-steps 5 --max-steps 5)
+
+# column NAME FILE: that column of the CSV, one value a line, in the order of points.
+column() {
+    "$report" --csv "$2" | awk -F, -v name="$1" '
+        NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i; next } { print $at }'
+}
+above() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && a > b) }'; }
+
+# ---- refused before anything runs ----
+refuses 6 "--layout" mpi 1 "$study"
+refuses 6 "2x8 asks for 16 ranks but this job has 4" mpi 4 "$study" --layout 2x8
+refuses 6 "did you mean --model?" mpi 2 "$study" --layout 2x1 --modle tiny
+refuses 6 "7 samples do not split" mpi 2 "$study" --layout 2x1 --global-batch 7
+refuses 6 "8x1" mpi 2 "$study" --layout 2x1 --points 8x1
+refuses 6 "tp=2" mpi 2 "$study" --layout 1x2 --parallel tp=2 --points 1x1
+refuses 5 "tp=2" mpi 2 "$study" --layout 1x2 --parallel tp=2 --points 1x2
+refuses 5 "cuda" mpi 2 "$study" --layout 2x1 --device cuda
+refuses 5 "bf16" mpi 2 "$study" --layout 2x1 --dtype bf16
+refuses 5 "file" mpi 2 "$study" --layout 2x1 --input file:x
+refuses 8 "there is no model called nope" mpi 2 "$study" --layout 2x1 --model nope
+refuses 8 "No such file or directory" mpi 2 "$study" --layout 2x1 --out no/such/folder/x.h5
+touch there.h5
+refuses 8 "there.h5 exists" mpi 2 "$study" --layout 2x1 --out there.h5
+refuses 8 "to resume" mpi 2 "$study" --layout 2x1 --out new.h5 --resume
+printf 'style: gpt2\nlayers: 2\nhidden: 64\nheads: 7\nffn: 8\nvocabulary: 64\nsequence: 8\n' >bad.yaml
+refuses 6 "bad.yaml:4: heads 7 does not divide hidden 64" mpi 2 "$study" --layout 2x1 --model bad.yaml
+printf 'style: gpt2\nlayers: 2\nhiden: 64\n' >bad.yaml
+refuses 6 "bad.yaml:3" mpi 2 "$study" --layout 2x1 --model bad.yaml
+printf 'style: gpt2\nlayers: two\n' >bad.yaml
+refuses 6 "bad.yaml:2" mpi 2 "$study" --layout 2x1 --model bad.yaml
+refuses 6 "GiB" mpi 2 "$study" --layout 2x1 --model gpt2-124m --micro-batch 4096
+check "nothing was left behind" test -z "$(find . -name '*.parts')"
+
+# ---- what needs no MPI ----
+run "$study" --help
+expect_exit 0
+expect_stdout --layout --max-seconds
+run "$study" --version
+expect_exit 0
+expect_stdout "mpi " "hdf5 " "blas " "cuda none"
+run mpi 2 "$study" --layout 2x1 --validate
+expect_exit 0
+
+# ---- a study ----
+run mpi 3 "$study" --layout 3x1 "${quick[@]}" --padding 20% --out a.h5 --show-map --anonymous
+expect_exit 0
+expect_stdout "EMULATED" "rank 2" "emulated nodes" "host00"
+check "an anonymous study names no host" sh -c "! grep -q -a \"$(hostname)\" a.h5 && ! grep -q -w \"$(hostname)\" $scratch/stdout"
+check "points 1, 2 and N itself" test "$(column ranks a.h5 | tr '\n' ' ')" = "1 2 3 "
+check "all valid" test "$(column valid a.h5 | tr '\n' ' ')" = "1 1 1 "
+check "gates passed" test "$(column gate a.h5 | tr '\n' ' ')" = "passed passed passed "
+check "the same work" test "$(column positions_per_step a.h5 | sort -u | wc -l)" = 1
+check "padding masks tokens" test "$(column tokens_per_step a.h5 | head -n 1)" -lt "$(column positions_per_step a.h5 | head -n 1)"
+check "the same valid tokens" test "$(column tokens_per_step a.h5 | sort -u | wc -l)" = 1
+check "exactly the frozen window" test "$(column n_iter a.h5 | sort -u)" = 5
+refuses 8 "a.h5 exists" mpi 2 "$study" --layout 2x1 --out a.h5
+run "$report" a.h5
+expect_exit 0
+expect_stdout "tokens/s" "EMULATED" "fewer than three launches"
+
+# ---- below a node, weak, from memory, in a study file ----
+printf 'layout: 2x2\npoints: 1x1,1x2,2x2\nscaling: weak\ninput: memory\noverlap: none\nwarm-up: 2\nmin-steps: 5\nmax-steps: 5\n' >study.yaml
+run mpi 4 "$study" --study study.yaml --out b.h5
+expect_exit 0
+check "points below a node" test "$(column ranks b.h5 | tr '\n' ' ')" = "1 2 4 "
+check "the batch grows with the ranks" test "$(column gbs b.h5 | tr '\n' ' ')" = "4 8 16 "
+check "weak" test "$(column mode b.h5 | sort -u)" = weak
+
+# ---- an op that is not run: the gate sees wrong values; without it the count of work does ----
+run mpi 2 "$study" --layout 1x2 --points 1x2 "${quick[@]}" --test-drop-op 5 --out c.h5
+expect_exit 7
+expect_stdout INVALID
+expect_stderr "gate:"
+check "its data is kept" test "$(column n_iter c.h5)" = 5
+check "it is invalid" test "$(column valid c.h5)" = 0
+gemm=5 # of the plan: zero, zero, input, embed, norm, then the first GEMM
+run mpi 1 "$study" --layout 1x1 "${quick[@]}" --check=off --test-drop-op $gemm --out d.h5
+expect_exit 7
+expect_stderr "work: model FLOPs"
+
+# ---- a delay in one collective appears in all three measures of exposed communication ----
+run mpi 2 "$study" --layout 1x2 --points 1x2 -w 2 --min-steps 20 --max-steps 20 --check=off --out e.h5
+expect_exit 0
+run mpi 2 "$study" --layout 1x2 --points 1x2 -w 2 --min-steps 20 --max-steps 20 --check=off --test-delay 200ms --out f.h5
+expect_exit 0
+for measure in stall interval counterfactual; do
+    before=$(column exposed_${measure}_ms e.h5) after=$(column exposed_${measure}_ms f.h5)
+    check "the delay in $measure: $before -> $after" \
+        above "$(awk -v a="$after" -v b="$before" 'BEGIN { print a - b }')" 100
+done
+run "$report" f.h5
+expect_stdout "delay was planted"
+
+# ---- without scratch memory the state is made again, and the file says so ----
+run mpi 2 "$study" --layout 1x2 --points 1x2 "${quick[@]}" --scratch recreate --out g.h5
+expect_exit 0
+run "$report" g.h5
+expect_stdout "made again from the generator"
+
+# ---- an unsettled point is no error unless asked for ----
+run mpi 1 "$study" --layout 1x1 "${quick[@]}" --settle 0% --require-settled --check=off --out h.h5
+expect_exit 9
+check "and is kept" test "$(column n_iter h.h5)" = 5
+
+finish

@@ -21,11 +21,6 @@
 #include "base/err.h"
 #include "base/opt.h"
 
-#ifndef SCALESTUDY_VERSION /* a build by hand, without the build system's words */
-#define SCALESTUDY_VERSION "unknown"
-#define SCALESTUDY_REVISION "unknown"
-#endif
-
 /* Of the resampling: the same files give the same report. */
 enum { SEED = 1 };
 

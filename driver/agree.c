@@ -33,11 +33,14 @@ static int mpi_failed(int code, const char *call)
 int agree_wait(void *request)
 {
     int rc = 0, done = 0;
-    for (int64_t sleep_ns = SLEEP_LEAST_NS;; sleep_ns += sleep_ns / 2) {
+    int64_t sleep_ns = SLEEP_LEAST_NS;
+    for (;;) {
         MPI_TRY(MPI_Test(request, &done, MPI_STATUS_IGNORE));
         if (done)
             break;
-        units_sleep_ns(sleep_ns < SLEEP_MOST_NS ? sleep_ns : SLEEP_MOST_NS);
+        units_sleep_ns(sleep_ns);
+        sleep_ns += sleep_ns / 2;
+        sleep_ns = sleep_ns < SLEEP_MOST_NS ? sleep_ns : SLEEP_MOST_NS;
     }
 out:
     return rc;

@@ -26,6 +26,11 @@ static struct gate_row finite_row(const struct step_row *step)
     return gate_row_of("finite", "loss and gradient norm", 1, finite, finite ? 0 : 1, 0);
 }
 
+static struct gate_row counter_row(const char *check, int expected, int found)
+{
+    return gate_row_of(check, "step 1", expected, found, abs(found - expected), 0);
+}
+
 static int64_t check_first_step(struct execute *e, const struct input *input,
                                 const struct model *model, struct proof_counts *work,
                                 struct gate_row *rows)
@@ -46,8 +51,13 @@ static int64_t check_first_step(struct execute *e, const struct input *input,
     rows[n++] = finite_row(step);
     rows[n++] = gate_row_of("valid-tokens", "step 1", valid, (double)step->valid_tokens,
                             fabs((double)step->valid_tokens - valid), 0);
-    rows[n++] = gate_row_of("consumed", "step 1", batch, (double)step->consumed,
-                            fabs((double)step->consumed - batch), 0);
+    rows[n++] = counter_row("consumed-samples", (int)batch, (int)step->consumed);
+    double effective = (double)e->plan->layout.degrees.dp * (double)e->plan->samples;
+    rows[n++] = gate_row_of("effective-batch", "replicas * local batch * accumulation", batch,
+                            effective, fabs(effective - batch), 0);
+    rows[n++] = counter_row("micro-steps", e->plan->micro_batches, step->micro_step);
+    rows[n++] = counter_row("optimizer-steps", 1, step->optimizer_step);
+    rows[n++] = counter_row("global-steps", 1, step->global_step);
     rows[n++] = gate_row_of("skipped", "step 1", 0, step->skipped, step->skipped, 0);
     execute_samples_release(&samples);
     return n;

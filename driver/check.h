@@ -4,7 +4,8 @@
  *   initial-loss    loss of the first step within 2 % of ln V
  *   finite          loss and gradient norm of that step
  *   valid-tokens    counted on the device as the input says for those samples
- *   consumed        samples taken: one global batch
+ *   counters        consumed samples, micro-steps, optimizer steps, global steps, as they must be
+ *   effective-batch replicas * local batch * accumulation is the global batch
  *   skipped         no update was skipped
  *   changes         every tensor's checksum (L2 norm, dot with a +-1 vector) is another after the step
  *   repeated-batch  loss on one batch, repeated, falls below 0.7 of its first value within 30 steps

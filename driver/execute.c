@@ -112,6 +112,7 @@ int execute_open(struct execute *e, const struct execute_config *config)
     e->max_steps = config->max_steps;
     e->fault = config->fault;
     e->context.input = config->input;
+    e->micro_after = must_alloc((size_t)config->max_steps, sizeof *e->micro_after);
     int slots = stamps_per_step(e->plan) * config->max_steps;
     int rc = 0;
     TRY(device_open(&e->device, config->backend->device, config->backend->local_rank,
@@ -140,6 +141,7 @@ void execute_close(struct execute *e)
                                  (size_t)e->max_steps * SCALARS * sizeof(double));
         device_close(&e->device);
     }
+    free(e->micro_after);
     memset(e, 0, sizeof *e);
 }
 
@@ -179,7 +181,7 @@ void execute_reset(struct execute *e, uint64_t seed)
         e->device.type->sync(&e->device);
     }
     free(host);
-    e->consumed = 0;
+    e->consumed = e->global_steps = e->micro_steps = 0;
 }
 
 void execute_download(struct execute *e, enum plan_buffer buffer, int64_t first, int64_t n,
@@ -287,6 +289,7 @@ static void run_op(struct execute *e, int index, enum variant variant, int level
     if (runs && op->kind == OP_COLLECTIVE) {
         post(e, op);
     } else if (runs) {
+        e->micro_steps += op->kind == OP_INPUT && variant == VARIANT_FULL;
         struct launch launch = {op, e};
         type->launch(&e->device, op->stream, run_kernel, &launch);
     }
@@ -322,6 +325,7 @@ void execute_block(struct execute *e, enum variant variant, int level, int n_ste
     for (int step = 0; step < n_steps; step++) {
         e->context.first_sample = consumed;
         run_step(e, variant, level, step * per_step);
+        e->micro_after[step] = e->micro_steps;
         if (variant == VARIANT_FULL)
             consumed += e->plan->global_batch;
     }
@@ -332,6 +336,7 @@ void execute_block(struct execute *e, enum variant variant, int level, int n_ste
     if (samples)
         stamps_to_samples(e, variant, level, n_steps, keep, samples);
     e->consumed = consumed;
+    e->global_steps += variant == VARIANT_FULL ? n_steps : 0;
 }
 
 const struct kernel_work *execute_work(const struct execute *e)

@@ -41,9 +41,11 @@ struct execute {
     int n_comms;
     struct kernel_context context;
     unsigned char *memory[PLAN_BUFFERS], *scratch[PLAN_BUFFERS];
-    double *log;      /* [max_steps][SCALARS], device memory, written by OP_CLIP */
-    int max_steps;    /* of one block */
-    int64_t consumed; /* samples of the study that full steps have taken */
+    double *log;   /* [max_steps][SCALARS], device memory, written by OP_CLIP */
+    int max_steps; /* of one block */
+    /* of training since the last reset: samples of the study, steps, micro-steps of this rank */
+    int64_t consumed, global_steps, micro_steps;
+    int64_t *micro_after; /* [max_steps] micro_steps after each step of the block */
     struct execute_fault fault;
 };
 

@@ -1,18 +1,15 @@
 #include "topologies/discover.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <mpi.h>
 
 #include "base/err.h"
 #include "topologies/affinity.h"
+#include "topologies/host.h"
 #include "topologies/launcher.h"
-
-enum { IDENTITY_BYTES = 160 };
 
 static int mpi_failed(int code, const char *call)
 {
@@ -31,85 +28,27 @@ static int mpi_failed(int code, const char *call)
         }                                                                                          \
     } while (0)
 
-/* Where a rank is. Equal identities are one host, whatever the MPI library says. */
-struct whereabouts {
-    int first; /* lowest world rank that shares memory with it */
-    char name[DISCOVER_NAME];
-    char identity[IDENTITY_BYTES]; /* name, boot, namespaces; "" where the system does not tell */
-};
-
 /* What one rank knows of itself and of its host. */
 struct account {
     struct discover_rank rank;
     struct discover_host host;
 };
 
-static int read_text(const char *path, char *text, size_t size)
-{
-    int file = open(path, O_RDONLY);
-    ssize_t n = file >= 0 ? read(file, text, size - 1) : -1;
-    if (file >= 0)
-        close(file);
-    text[n > 0 ? n : 0] = '\0';
-    text[strcspn(text, "\n")] = '\0';
-    return text[0] != '\0' ? 0 : -1;
-}
-
-static int read_link(const char *path, char *text, size_t size)
-{
-    ssize_t n = readlink(path, text, size - 1);
-    text[n > 0 ? n : 0] = '\0';
-    return n > 0 ? 0 : -1;
-}
-
-static void find_name(char *name, size_t size)
-{
-    if (gethostname(name, size) != 0)
-        snprintf(name, size, "unknown");
-    name[size - 1] = '\0';
-}
-
-static void find_identity(struct whereabouts *mine)
-{
-    char boot[48], uts[32], ipc[32], net[32];
-    find_name(mine->name, sizeof mine->name);
-    if (read_text("/proc/sys/kernel/random/boot_id", boot, sizeof boot) == 0 &&
-        read_link("/proc/self/ns/uts", uts, sizeof uts) == 0 &&
-        read_link("/proc/self/ns/ipc", ipc, sizeof ipc) == 0 &&
-        read_link("/proc/self/ns/net", net, sizeof net) == 0)
-        snprintf(mine->identity, sizeof mine->identity, "%s %s %s %s", boot, uts, ipc, net);
-}
-
-/* The first rank of the host of `rank`, among ranks before it; else itself. */
-static int first_alike(const struct whereabouts *all, const int *hosts, int rank)
-{
-    int first = all[rank].first;
-    if (first != rank && strcmp(all[first].name, all[rank].name) == 0)
-        return first;
-    for (int other = 0; other < rank; other++)
-        if (hosts[other] == other && strcmp(all[other].name, all[rank].name) == 0 &&
-            (all[other].first == first || (all[rank].identity[0] != '\0' &&
-                                           strcmp(all[other].identity, all[rank].identity) == 0)))
-            return other;
-    return rank;
-}
-
 /* hosts[rank]: the lowest rank on the same host. */
 static int find_hosts(int *hosts, int rank, int size)
 {
     int rc = 0;
     MPI_Comm local = MPI_COMM_NULL;
-    struct whereabouts mine = {.first = rank};
-    struct whereabouts *all = must_alloc((size_t)size, sizeof *all);
+    struct host_mark mine;
+    struct host_mark *all = must_alloc((size_t)size, sizeof *all);
+    memset(&mine, 0, sizeof mine);
+    mine.first = rank;
     MPI_TRY(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &local));
     MPI_TRY(MPI_Bcast(&mine.first, 1, MPI_INT, 0, local));
-    find_identity(&mine);
+    host_find(&mine);
     MPI_TRY(
         MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, MPI_COMM_WORLD));
-    for (int i = 0; i < size; i++) {
-        int first = first_alike(all, hosts, i);
-        hosts[i] = first == i ? i : hosts[first];
-    }
+    host_group(all, size, hosts);
 out:
     if (local != MPI_COMM_NULL)
         MPI_Comm_free(&local);
@@ -147,6 +86,7 @@ static int fill_account(struct account *mine, int host, int rank)
 {
     int rc = 0;
     struct affinity affinity;
+    struct host_mark mark;
     MPI_Comm local = MPI_COMM_NULL;
     affinity_find(&affinity);
     mine->rank.host = host;
@@ -157,7 +97,8 @@ static int fill_account(struct account *mine, int host, int rank)
     mine->host.cpus = affinity.host_cpus;
     mine->host.memory_bytes = affinity.memory_bytes;
     memcpy(mine->host.model, affinity.model, sizeof mine->host.model);
-    find_name(mine->host.name, sizeof mine->host.name);
+    host_find(&mark);
+    memcpy(mine->host.name, mark.name, sizeof mine->host.name);
     MPI_TRY(MPI_Comm_split(MPI_COMM_WORLD, host, rank, &local));
     TRY(find_crowding(&affinity, local, mine));
 out:

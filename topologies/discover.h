@@ -1,9 +1,9 @@
 /*
  * discover: what this job was really given. The only part of topologies/ that communicates.
  *
- * Hosts are found by splitting MPI_COMM_WORLD by shared memory and confirmed by name (and by boot and
- * namespace identity), so that two containers of one name stay two, and one host is never counted
- * twice where a library splits it. Collective over all ranks.
+ * Hosts are found by splitting MPI_COMM_WORLD by shared memory and confirmed by name, boot and
+ * namespaces (host.h), so that two containers of one name stay two and one host is never counted
+ * twice. Collective over all ranks.
  */
 #ifndef TOPOLOGIES_DISCOVER_H
 #define TOPOLOGIES_DISCOVER_H

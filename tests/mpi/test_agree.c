@@ -11,6 +11,13 @@
 #include "base/units.h"
 #include "tests/test.h"
 
+/* Under AddressSanitizer too, more than there is must be refused by malloc, as everywhere else. */
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+
 static const MPI_Comm world = MPI_COMM_WORLD;
 static int rank, size;
 
@@ -130,7 +137,7 @@ static void test_cheap_wait(void)
     double used_s =
         (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
     CHECK(units_now_ns() - start_ns >= 290000000); /* nobody leaves a barrier early */
-    CHECK(used_s < 0.1);
+    CHECK(used_s < 0.06); /* spinning uses 0.3, or its share of the cores */
     if (rank == size - 1)
         printf("waiting 0.3 s used %.4f s of processor\n", used_s);
 }

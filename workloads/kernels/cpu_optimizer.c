@@ -59,6 +59,7 @@ void cpu_adamw(const struct op *op, struct kernel_context *context, void *native
     float correction2 = (float)(1 / (1 - pow((double)beta2, updates)));
     float decay = (float)(lr * (double)shape->weight_decay);
 
+    /* Vector code where sqrtf need not set errno (-fno-math-errno). */
     for (int64_t i = 0; i < shape->n; i++) {
         float g = gradient[i] * scale;
         m[i] = beta1 * m[i] + rest1 * g;

@@ -244,6 +244,70 @@ static void test_order_and_gaps(void)
     made_release(&m);
 }
 
+/* Capacity looks at the last rank: one that leaves early changes nothing. */
+static void test_last_rank_counts(void)
+{
+    struct synthetic s = synthetic_default(4, 1);
+    struct made m;
+    synthetic_point(&m.point, &s);
+    for (int64_t i = 0; i < m.point.steps.n; i++)
+        if (m.point.steps.rows[i].rank == 3)
+            m.point.steps.rows[i].end_ns -= m.point.steps.rows[i].step % 3 * 100000;
+    CHECK_EQ(account_point(&m.account, &m.point, 1), 0);
+    CHECK_NEAR(m.account.step_ns.value, 26e6, 1e-6);
+    CHECK_NEAR(m.account.step_ns.high - m.account.step_ns.low, 0, 1e-6);
+    made_release(&m);
+}
+
+/* A lost row takes its step and the step that would start at its end. */
+static void test_lost_row(void)
+{
+    struct synthetic s = synthetic_default(4, 1);
+    struct made m;
+    synthetic_point(&m.point, &s);
+    int64_t lost = -1;
+    for (int64_t i = 0; i < m.point.steps.n; i++) {
+        const struct step_row *r = &m.point.steps.rows[i];
+        if (r->variant == VARIANT_FULL && r->flags == 0 && r->rank == 1 && lost < 0)
+            lost = i;
+    }
+    m.point.steps.rows[lost] = m.point.steps.rows[--m.point.steps.n];
+    CHECK_EQ(account_point(&m.account, &m.point, 1), 0);
+    CHECK_EQ(m.account.series[ACCOUNT_FULL].n, 18);
+    /* The last row of the file moved into its place: that step is whole. */
+    CHECK_EQ(m.account.n_incomplete, 1);
+    CHECK_NEAR(m.account.step_ns.value, 26e6, 1e-6);
+    made_release(&m);
+}
+
+/* The first step of a block has nothing to start from, flagged as lead-in or not. */
+static void test_no_lead_in_flag(void)
+{
+    struct synthetic s = synthetic_default(4, 1);
+    struct made m;
+    synthetic_point(&m.point, &s);
+    for (int64_t i = 0; i < m.point.steps.n; i++)
+        m.point.steps.rows[i].flags &= ~STEP_LEAD_IN;
+    CHECK_EQ(account_point(&m.account, &m.point, 1), 0);
+    CHECK_EQ(m.account.series[ACCOUNT_FULL].n, 20);
+    CHECK_NEAR(m.account.step_ns.value, 26e6, 1e-6);
+    made_release(&m);
+}
+
+/* Rows do not say which of several groups they belong to: no transfer can be told. */
+static void test_groups(void)
+{
+    struct synthetic s = synthetic_default(4, 1);
+    struct made m;
+    synthetic_point(&m.point, &s);
+    for (int64_t i = 0; i < m.point.collectives.n; i++)
+        m.point.collectives.rows[i].group = 2;
+    CHECK_EQ(account_point(&m.account, &m.point, 1), 0);
+    CHECK(isnan(m.account.axes[0].transfer_ns) && isnan(m.account.axes[0].skew_ns));
+    CHECK_NEAR(m.account.axes[0].stall_ns, 4e6, 1e-6);
+    made_release(&m);
+}
+
 static void test_nothing_measured(void)
 {
     struct made m = {0};
@@ -301,6 +365,10 @@ int main(void)
     test_one_rank();
     test_bare_and_instrumented_only();
     test_order_and_gaps();
+    test_last_rank_counts();
+    test_lost_row();
+    test_no_lead_in_flag();
+    test_groups();
     test_nothing_measured();
     test_refusals();
     return test_end();

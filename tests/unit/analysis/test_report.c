@@ -86,7 +86,7 @@ static void make_invalid(struct record_point *p)
     struct event_row *event = RECORD_ADD(&p->events, 1);
     p->point.valid = 0;
     strcpy(p->point.gate, "failed");
-    strcpy(p->point.why, "gradient of wte differs by 3e-3, allowed 1e-5");
+    strcpy(p->point.why, "gradient of wte differs by \"3e-3\", allowed 1e-5");
     strcpy(gate->check, "gradient");
     strcpy(gate->subject, "wte");
     event->rank = 1;
@@ -215,7 +215,10 @@ static void test_csv(void)
         line = end + 1;
     }
     CHECK_EQ(lines, 4);
-    CHECK_HAS(text, "\"gradient of wte differs by 3e-3, allowed 1e-5\"");
+    CHECK_EQ(value_of(&s, 0, "wrong").integer, 0);
+    CHECK_EQ(value_of(&s, 1, "wrong").integer, 1);
+    CHECK(strcmp(value_of(&s, 1, "status").text, "invalid") == 0);
+    CHECK_HAS(text, "\"gradient of wte differs by \"\"3e-3\"\", allowed 1e-5\"");
     CHECK(strstr(text, ",nan") == NULL && strstr(text, ",inf") == NULL);
     free(text);
     study_release(&s);

@@ -204,7 +204,7 @@ static void test_no_warm_up(void)
     CHECK(share_found(0.0, 40, false) <= 0.02);
     CHECK(share_found(0.5, N, false) <= 0.02);
     CHECK(share_found(0.8, N, false) <= 0.05);
-    CHECK(share_found(0.0, N, true) <= 0.05);
+    CHECK(share_found(0.0, N, true) <= 0.03);
     for (int i = 0; i < N; i++)
         x[i] = 3.5;
     CHECK_EQ(stats_warm_up(x, N), 0);

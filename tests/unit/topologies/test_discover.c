@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "tests/test.h"
 #include "topologies/affinity.h"
+#include "topologies/host.h"
 #include "topologies/launcher.h"
 
 /* A job with these ranks on these hosts: "aabb" is two on host a, then two on host b. */
@@ -97,6 +98,35 @@ static void test_singletons(void)
               "are 8 separate runs");
     discover_release(&job);
     fail_clear();
+}
+
+/* Ranks by (shares memory with, name, identity), and the hosts they are on. */
+static void test_hosts(void)
+{
+    static const struct host_mark marks[] =
+        {
+            {0, "a", "boot1 ns1"}, {0, "a", "boot1 ns1"},
+            {2, "b", "boot2 ns1"}, {0, "a", "boot1 ns1"},
+            {4, "a", "boot1 ns2"}, /* a container of the same name on the same machine */
+            {5, "a", "boot3 ns1"}, /* and on another */
+            {6, "b", "boot2 ns1"}, /* a host that the library splits */
+            {6, "b", "boot2 ns1"}, {0, "c", "boot1 ns3"}, /* shares memory, under another name */
+            {0, "c", "boot1 ns3"}, {10, "d", ""},
+            {11, "d", ""}, /* the system does not tell: the library is believed */
+            {10, "d", ""},
+        };
+    static const int wanted[] = {0, 0, 2, 0, 4, 5, 2, 2, 8, 8, 10, 11, 10};
+    enum { RANKS = sizeof wanted / sizeof *wanted };
+    int hosts[RANKS];
+    host_group(marks, RANKS, hosts);
+    for (int rank = 0; rank < RANKS; rank++)
+        CHECK_EQ(hosts[rank], wanted[rank]);
+
+    struct host_mark here = {.first = 3}, again = {.first = 3};
+    host_find(&here);
+    host_find(&again);
+    CHECK_EQ(here.first, 3);
+    CHECK(here.name[0] != '\0' && strcmp(here.identity, again.identity) == 0);
 }
 
 static void forget_environment(void)
@@ -281,6 +311,7 @@ int main(void)
 {
     test_check();
     test_singletons();
+    test_hosts();
     test_launcher();
     test_crowded();
     test_crowded_random();

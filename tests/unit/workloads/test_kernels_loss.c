@@ -145,7 +145,6 @@ static void check_embed(int64_t width)
     rig_release(&rig);
 }
 
-/* Adjoint of embed: <dx, embed(w)> = <embed_grad(dx), w>; and against sums in double. */
 static void check_embed_grad(int64_t width, bool positions)
 {
     struct rig rig = {0};
@@ -169,6 +168,33 @@ static void check_embed_grad(int64_t width, bool positions)
     free(token);
     free(position);
     rig_release(&rig);
+}
+
+/* embed is linear: its slope along a direction w is embed(w), so <r, embed(w)> = <embed_grad(r), w>. */
+static void test_embed_slope(void)
+{
+    enum { WIDTH = 7 };
+    struct rig forward = {0}, backward = {0};
+    fill_tokens(&forward, WIDTH);
+    fill_tokens(&backward, WIDTH);
+    const float *wte = rig_random(&forward, 1, VOCABULARY * WIDTH);
+    const float *wpe = rig_random(&forward, 2, SEQUENCE * WIDTH);
+    const float *x = rig_poisoned(&forward, 3, ROWS * WIDTH),
+                *r = rig_random(&backward, 1, ROWS * WIDTH);
+    const float *dwte = rig_tensor(&backward, 2, VOCABULARY * WIDTH * sizeof *dwte);
+    const float *dwpe = rig_tensor(&backward, 3, SEQUENCE * WIDTH * sizeof *dwpe);
+    rig_run(&forward, OP_EMBED);
+    rig_run(&backward, OP_EMBED_GRAD);
+    double above = 0, slope = 0;
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        above += (double)r[i] * (double)x[i];
+    for (int i = 0; i < VOCABULARY * WIDTH; i++)
+        slope += (double)dwte[i] * (double)wte[i];
+    for (int i = 0; i < SEQUENCE * WIDTH; i++)
+        slope += (double)dwpe[i] * (double)wpe[i];
+    CHECK_NEAR(slope, above, 1e-5);
+    rig_release(&forward);
+    rig_release(&backward);
 }
 
 static void test_embed_grad_repeats(void)
@@ -244,6 +270,7 @@ int main(void)
         check_embed_grad(widths[i], true);
         check_embed_grad(widths[i], false);
     }
+    test_embed_slope();
     test_embed_grad_repeats();
     test_what_does_not_exist();
     return test_end();

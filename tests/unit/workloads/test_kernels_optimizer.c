@@ -49,14 +49,9 @@ static void test_schedule(void)
 {
     static const struct {
         double step, lr;
-    } want[] = {{1, 0.0025},
-                {2, 0.005},
-                {4, 0.01},
-                {10, 0.0055},
-                {7, 0.001 + 0.009 * 0.8535533905932737},
-                {16, 0.001},
-                {17, 0.001},
-                {1e6, 0.001}};
+    } want[] = {{1, 0.0025}, {2, 0.005},   {3, 0.0075},
+                {4, 0.01},   {10, 0.0055}, {7, 0.001 + 0.009 * 0.8535533905932737},
+                {16, 0.001}, {17, 0.001},  {1e6, 0.001}};
     for (size_t i = 0; i < RIG_COUNT(want); i++) {
         struct rig rig = {0};
         const double *scalars = clip(&rig, &policy, 1, 1, 1, want[i].step - 1);

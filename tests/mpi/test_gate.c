@@ -1,0 +1,114 @@
+/* At any number of ranks the gate passes what is right, with and without accumulation and overlap, and
+ * fails what is not: an op that is left out, a communicator that moves the wrong bytes on one rank. */
+#include "tests/test.h"
+
+#include <mpi.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "driver/agree.h"
+#include "driver/gate.h"
+
+static int rank, size;
+static MPI_Comm world;
+static struct model model;
+static struct gate_reference reference;
+static struct backend backend;
+static const struct execute_fault no_fault = {.drop_op = -1};
+
+static void layout_of(struct layout *layout)
+{
+    struct degrees degrees = {0};
+    CHECK_EQ(layout_parse("", &degrees), 0);
+    CHECK_EQ(layout_init(layout, size, 1, rank, &degrees), 0);
+}
+
+/* The verdict on rank 0, given to all. */
+static int verdict(bool accumulate, bool overlap, struct execute_fault fault, int64_t *checks)
+{
+    struct record_point rows;
+    struct layout layout;
+    struct policy policy;
+    char why[512] = "";
+    memset(&rows, 0, sizeof rows);
+    layout_of(&layout);
+    policy_defaults(&policy, &model);
+    policy.overlap_gradients = overlap;
+    CHECK_EQ(gate_point(&reference, &layout, &policy, accumulate, &backend, &world, fault, &rows),
+             0);
+    int rc = rank == 0 ? gate_verdict(&rows, why, sizeof why) : 0;
+    if (rank == 0 && rc == 0 && size > 1)
+        for (int64_t i = 0; i < rows.gate.n; i++)
+            if (!CHECK(rows.gate.rows[i].passed))
+                printf("%s %s\n", rows.gate.rows[i].check, rows.gate.rows[i].subject);
+    if (checks)
+        *checks = rows.gate.n;
+    record_point_release(&rows);
+    MPI_Bcast(&rc, 1, MPI_INT, 0, world);
+    return rc;
+}
+
+static void right_passes(void)
+{
+    int64_t checks = 0;
+    CHECK_EQ(verdict(false, true, no_fault, &checks), 0);
+    if (rank == 0) /* gradient, update and nonzero of each tensor, padded rows, loss and norm */
+        CHECK_EQ(checks, 3 * reference.plan.n_tensors + 1 + 2 * GATE_STEPS);
+    CHECK_EQ(verdict(true, true, no_fault, NULL), 0);
+    CHECK_EQ(verdict(true, false, no_fault, NULL), 0);
+}
+
+/* Ops of the first forward pass: every plan has them at the same place. */
+static void dropped_op_fails(void)
+{
+    static const enum op_kind kinds[] = {OP_ZERO, OP_EMBED, OP_NORM, OP_ATTENTION, OP_GELU};
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        struct execute_fault fault = {.drop_op = 0};
+        while (reference.plan.ops[fault.drop_op].kind != kinds[k])
+            fault.drop_op++;
+        CHECK_EQ(verdict(false, true, fault, NULL), FAIL_WRONG);
+    }
+}
+
+/* A communicator whose last member contributes one element less to every gradient bucket. */
+static void faulty_post(struct comm *comm, const struct comm_call *calls, int n_calls)
+{
+    struct comm_call call = calls[0];
+    if (call.coll.dtype == DTYPE_F32 && comm->group.me == comm->group.size - 1)
+        ((float *)call.recv)[0] = 0; /* lost before it is summed */
+    comm_mpi.post(comm, &call, n_calls);
+}
+
+static void wrong_bytes_fail(void)
+{
+    struct comm_type faulty = comm_mpi;
+    const struct comm_type *right = backend.comm;
+    faulty.post = faulty_post;
+    if (size == 1)
+        return;
+    backend.comm = &faulty;
+    CHECK_EQ(verdict(false, true, no_fault, NULL), FAIL_WRONG);
+    backend.comm = right;
+}
+
+int main(int argc, char **argv)
+{
+    int provided;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
+    MPI_Comm_dup(MPI_COMM_WORLD, &world);
+    MPI_Comm_rank(world, &rank);
+    MPI_Comm_size(world, &size);
+    backend = (struct backend){&device_cpu, &comm_mpi, &kernels_cpu, rank};
+    CHECK_EQ(model_load(&model, "tiny"), 0);
+    CHECK_EQ(gate_reference_make(&reference, &model, 4 * size, 1, &backend, rank, &world), 0);
+    right_passes();
+    dropped_op_fails();
+    wrong_bytes_fail();
+    gate_reference_release(&reference);
+    long failed = test_failed;
+    MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_LONG, MPI_MAX, world);
+    MPI_Comm_free(&world);
+    MPI_Finalize();
+    int rc = rank == 0 || test_failed ? test_end() : 0;
+    return rc || failed;
+}

@@ -3,9 +3,10 @@
  *
  * comm_prove runs every kind of collective on it, with exact values at counts that include 0, 1, a
  * prime and one above a page, outputs poisoned first, and compares bits: sums in fp32 and fp64 (of
- * uint8 they are not portable: Open MPI 4.1 saturates in its vector code), the rest in all types. comm_check_wrap gives a
- * communicator that behaves like the inner one but poisons receive buffers before each call (not
- * in place ones) and keeps the sequence of calls; comm_check_order compares that over the group.
+ * uint8 they are not portable: Open MPI 4.1 saturates in its vector code), the rest in all types.
+ * comm_check_wrap gives a communicator that behaves like the inner one but poisons receive buffers
+ * before each call (not in place ones) and keeps the sequence of calls; comm_check_order compares
+ * that over the group.
  */
 #ifndef COLLECTIVES_COMM_CHECK_H
 #define COLLECTIVES_COMM_CHECK_H

@@ -279,7 +279,7 @@ static void run_op(struct execute *e, int index, enum variant variant, int level
     if (timed_post)
         type->stamp(&e->device, DEVICE_COMPUTE, slots + stamp_of(index, STAMP_WAIT));
     if (op->n_waits > 0 && (runs || op->stream == DEVICE_COMPUTE)) {
-        watchdog_at(op_name(op->kind), index, "communication");
+        watchdog_at(op_name((int)op->kind), index, "communication");
         if (level > 0 && op->stream == DEVICE_COMPUTE)
             type->stamp(&e->device, op->stream, slots + stamp_of(index, STAMP_WAIT));
         await_others(e, op, variant, slots);

@@ -93,6 +93,12 @@ static void name_output(struct job *job)
     snprintf(job->study.out, sizeof job->study.out, "scalestudy-%s.h5", stamp);
 }
 
+/* N singletons cannot agree who speaks: the launcher's first one does, after the others have gone. */
+static bool is_silent_singleton(const struct discover *found)
+{
+    return found->world == 1 && found->launcher_world > 1 && found->launcher_rank > 0;
+}
+
 /* Everything that can be refused is refused here, before anything runs. */
 static int prepare(struct job *job, int rc)
 {
@@ -102,9 +108,8 @@ static int prepare(struct job *job, int rc)
     if (rc == 0)
         rc = study_points(&job->study, &job->model, &job->points);
     TRY(agree(rc, job->world));
-    TRY(agree(
-        discover_check(&job->found, job->points.nodes, job->points.ranks_per_node, &job->emulated),
-        job->world));
+    rc = discover_check(&job->found, job->points.nodes, job->points.ranks_per_node, &job->emulated);
+    TRY(is_silent_singleton(&job->found) ? rc : agree(rc, job->world));
     rc = find_backend(job);
     if (rc == 0)
         rc = run_validate(job);
@@ -244,6 +249,7 @@ int main(int argc, char **argv)
     if (MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS)
         return FAIL_COMM;
     MPI_Comm_dup(MPI_COMM_WORLD, &world);
+    MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
     job.world = &world;
     MPI_Comm_rank(world, &job.rank);
     MPI_Comm_size(world, &job.size);

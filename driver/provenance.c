@@ -58,7 +58,7 @@ static void give_versions(take_version *take, void *to)
     take(to, "compiler", compiler);
     take(to, "flags", SCALESTUDY_FLAGS);
     give_mpi(take, to);
-    take(to, "cuda", "none");
+    take(to, "cuda", SCALESTUDY_CUDA);
     take(to, "nccl", "none");
     give_hdf5(take, to);
     take(to, "blas", kernels_blas_version());

@@ -72,6 +72,7 @@ static int run_one(struct job *job, struct record *record, int index, int order,
                        &comm) != MPI_SUCCESS)
         return fail(FAIL_COMM, "point %d: MPI_Comm_split failed", index);
     if (member) {
+        MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
         rc = point_run(job, point, rank, order, &comm, &rows, &summary);
         MPI_Comm_free(&comm);
     } else {

@@ -27,7 +27,8 @@ static inline bool test_note(bool ok, const char *file, int line, const char *wh
     return ok;
 }
 
-static inline bool test_equal(long long a, long long b, const char *file, int line, const char *what)
+static inline bool test_equal(long long a, long long b, const char *file, int line,
+                              const char *what)
 {
     if (a != b && test_failed < 20)
         printf("%s:%d: %lld is not %lld\n", file, line, a, b);

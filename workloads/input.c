@@ -27,6 +27,16 @@ static int64_t valid_of(const struct input *input, int64_t sample)
            (int64_t)rng_below(input->key_padding, (uint64_t)sample, input->most_padding + 1);
 }
 
+/* The k-th successor of a token: each lies in a quarter of its own, so that the four differ. */
+static uint32_t successor_of(const struct input *input, uint32_t token, uint32_t k)
+{
+    uint32_t vocabulary = (uint32_t)input->vocabulary, quarter = vocabulary / 4;
+    uint64_t at = 5 * (uint64_t)token;
+    uint64_t base = rng_below(input->key_next, at, vocabulary);
+    uint64_t in_quarter = rng_below(input->key_next, at + 1 + k, quarter);
+    return (uint32_t)((base + (uint64_t)k * quarter + in_quarter) % vocabulary);
+}
+
 /* The targets are the tokens one position further on, one more than there are tokens. */
 static void make_sample(const struct input *input, int64_t sample, int32_t *tokens,
                         int32_t *targets)
@@ -37,8 +47,8 @@ static void make_sample(const struct input *input, int64_t sample, int32_t *toke
 
     for (int64_t p = 0; p < input->sequence; p++) {
         tokens[p] = (int32_t)token;
-        uint64_t k = successor[rng_below(input->key_draw, draw + (uint64_t)p + 1, 16)];
-        token = rng_below(input->key_next, 4 * (uint64_t)token + k, vocabulary);
+        uint32_t k = successor[rng_below(input->key_draw, draw + (uint64_t)p + 1, 16)];
+        token = successor_of(input, token, k);
         targets[p] = (int32_t)token;
     }
 }
@@ -63,10 +73,10 @@ int input_open(struct input *input, const char *kind, uint64_t seed, int64_t voc
         return fail(FAIL_USAGE, "input: unknown kind \"%s\": choose synthetic or memory", kind);
     if (!(padding >= 0 && padding < 1))
         return fail(FAIL_USAGE, "input: padding of %g is not a share in [0, 1)", padding);
-    if (vocabulary < 1 || vocabulary > INT32_MAX || sequence < 1 || sequence >= INT32_MAX)
+    if (vocabulary < 4 || vocabulary > INT32_MAX || sequence < 1 || sequence >= INT32_MAX)
         return fail(FAIL_USAGE,
                     "input: vocabulary %" PRId64 " and sequence %" PRId64
-                    " must be at least 1 and fit 32 bits",
+                    " must be at least 4 and 1 and fit 32 bits",
                     vocabulary, sequence);
     snprintf(input->kind, sizeof input->kind, "%s", kind);
     input->seed = seed;

@@ -10,13 +10,14 @@
  *   token 0      rng_below(rng_key(seed, "input.first"), i, V)
  *   draw         at position p = 1..S of sample i: d = rng_below(rng_key(seed, "input.draw"),
  *                i (S + 1) + p, 16), and k = 0 for d < 8, 1 for d < 12, 2 for d < 14, else 3
- *   token p      rng_below(rng_key(seed, "input.next"), 4 t + k, V), t the token at p - 1
+ *   token p      (rng_below(N, 5 t, V) + k Q + rng_below(N, 5 t + 1 + k, Q)) mod V, where t is the
+ *                token at p - 1, N = rng_key(seed, "input.next") and Q = V / 4 rounded down
  *   tokens       are tokens 0..S-1, targets are tokens 1..S
  *   valid        S - rng_below(rng_key(seed, "input.padding"), i, floor(padding S) + 1): the mask is
  *                1 for that many positions from the first on, then 0
  *
- * So it is a Markov chain in which each token has four successors (now and then fewer: two draws may
- * name the same token) with weights 8, 4, 2, 2 of 16, and loss must fall from about ln V towards
+ * So it is a Markov chain in which each token has four different successors with
+ * weights 8, 4, 2, 2 of 16, and loss must fall from about ln V towards
  * input_entropy(). "synthetic" makes samples where they are used; "memory" holds the first
  * n_resident of them in host memory and copies, wrapping around: the same work plus an input path.
  * `padding` masks the tail of each sample by a share drawn uniformly from [0, padding], so that
@@ -40,7 +41,7 @@ struct input {
     uint32_t most_padding; /* floor(padding sequence) */
 };
 
-/* FAIL_USAGE for an unknown kind, a padding outside [0, 1), sizes below 1 or beyond 32 bits.
+/* FAIL_USAGE for an unknown kind, a padding outside [0, 1), sizes too small or beyond 32 bits.
  * `resident` samples are made for "memory" (at least 1). The caller may set `repeat` afterwards. */
 int input_open(struct input *input, const char *kind, uint64_t seed, int64_t vocabulary,
                int64_t sequence, double padding, int64_t resident);

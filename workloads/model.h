@@ -13,7 +13,7 @@
 
 struct model {
     char name[64];
-    int style; /* index into "gpt2" */
+    int style;      /* index into "gpt2" */
     char path[512]; /* the file it was read from, for messages */
     int64_t layers, hidden, heads, ffn, vocabulary, sequence;
     int64_t pad;          /* vocabulary is padded to a multiple of this */

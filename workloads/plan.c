@@ -96,8 +96,8 @@ static int seal_op(struct plan *plan, int index)
         return fail(FAIL_INTERNAL, "plan: op %d is on stream %d of %d", index, op->stream,
                     plan->n_channels);
     if ((op->kind == OP_COLLECTIVE) != (op->stream > 0))
-        return fail(FAIL_INTERNAL, "plan: op %d (%s) is on stream %d", index, op_name(op->kind),
-                    op->stream);
+        return fail(FAIL_INTERNAL, "plan: op %d (%s) is on stream %d", index,
+                    op_name((int)op->kind), op->stream);
     for (int i = 0; i < op->n_waits; i++) {
         int earlier = op->wait[i];
         if (earlier < 0 || earlier >= index || plan->ops[earlier].stream == op->stream)
@@ -109,7 +109,7 @@ static int seal_op(struct plan *plan, int index)
         if (t->buffer < 0 || t->buffer >= PLAN_BUFFERS || t->offset < 0 ||
             (t->buffer != BUFFER_NONE && t->offset >= plan->bytes[t->buffer]))
             return fail(FAIL_INTERNAL, "plan: op %d (%s): tensor %d lies outside its arena", index,
-                        op_name(op->kind), i);
+                        op_name((int)op->kind), i);
     }
     return 0;
 }

@@ -149,7 +149,8 @@ struct shape_gemm {
     int64_t m, n, k;
     bool trans_a, trans_b; /* stored as [k][m], [n][k] */
     float beta;            /* 0 or 1 */
-    int64_t m_valid, n_valid, k_valid; /* sizes in the unpadded model: model FLOPs 2 m n k of these */
+    int64_t m_valid, n_valid,
+        k_valid; /* sizes in the unpadded model: model FLOPs 2 m n k of these */
 };
 struct shape_attention {
     int64_t batch, sequence;

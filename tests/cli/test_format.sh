@@ -26,8 +26,9 @@ fi
 if command -v shellcheck >/dev/null; then
     { files .sh && printf '.ci/run\0'; } >"$scratch/sh"
     check "there are scripts" test -s "$scratch/sh"
+    # SC2054 takes the commas of an option's value (--nodes 1,2,4) for a mistaken array.
     check "none has a warning" xargs -0 -a "$scratch/sh" shellcheck --external-sources \
-        --source-path=SCRIPTDIR --severity=warning
+        --source-path=SCRIPTDIR --severity=warning --exclude=SC2054
 else
     echo "no shellcheck here"
 fi

@@ -36,6 +36,14 @@ refuses 6 "bad.yaml:3" mpi 2 "$study" --layout 2x1 --model bad.yaml
 printf 'style: gpt2\nlayers: two\n' >bad.yaml
 refuses 6 "bad.yaml:2" mpi 2 "$study" --layout 2x1 --model bad.yaml
 refuses 6 "GiB" mpi 2 "$study" --layout 2x1 --model gpt2-124m --micro-batch 4096
+singletons() { # what a launcher of another MPI library starts: ranks that do not know each other
+    local r rc=0
+    for r in 1 2 0; do
+        PMI_RANK=$r PMI_SIZE=3 "$study" --layout 3x1 || rc=$?
+    done
+    return $rc
+}
+refuses 6 "each sees an MPI job of 1" singletons
 check "nothing was left behind" test -z "$(find . -name '*.parts')"
 
 # ---- what needs no MPI ----
@@ -52,7 +60,12 @@ expect_exit 0
 run mpi 3 "$study" --layout 3x1 "${quick[@]}" --padding 20% --out a.h5 --show-map --anonymous
 expect_exit 0
 expect_stdout "EMULATED" "rank 2" "emulated nodes" "host00"
-check "an anonymous study names no host" sh -c "! grep -q -a \"$(hostname)\" a.h5 && ! grep -q -w \"$(hostname)\" $scratch/stdout"
+host=$(hostname)
+names_host() { { h5dump -A a.h5; h5dump -d /machine/hosts a.h5; cat "$scratch/stdout"; } | grep -qw -- "$host"; }
+if command -v h5dump >/dev/null; then
+    check "the anonymous file can be searched" grep -q host00 <(h5dump -d /machine/hosts a.h5)
+    if names_host; then miss "an anonymous study names the host"; else pass; fi
+fi
 check "points 1, 2 and N itself" test "$(column ranks a.h5 | tr '\n' ' ')" = "1 2 3 "
 check "all valid" test "$(column valid a.h5 | tr '\n' ' ')" = "1 1 1 "
 check "gates passed" test "$(column gate a.h5 | tr '\n' ' ')" = "passed passed passed "

@@ -99,7 +99,9 @@ def sample(m, index):
     chain = [int(below(first, index, vocabulary))]
     for position in range(1, length + 1):
         which = SUCCESSOR[int(below(draw, index * (length + 1) + position, 16))]
-        chain.append(int(below(follow, 4 * chain[-1] + which, vocabulary)))
+        quarter, at = vocabulary // 4, 5 * chain[-1]
+        chain.append((int(below(follow, at, vocabulary)) + which * quarter
+                      + int(below(follow, at + 1 + which, quarter))) % vocabulary)
     valid = length - int(below(padding, index, math.floor(PADDING * length) + 1))
     return chain[:-1], chain[1:], [position < valid for position in range(length)]
 

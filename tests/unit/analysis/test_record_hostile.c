@@ -8,7 +8,9 @@
 
 #include "analysis/record_child.h"
 #include "analysis/record_hdf5.h"
+#include "analysis/record_parts.h"
 #include "analysis/record_stream.h"
+#include "base/units.h"
 #include "tests/record_fill.h"
 #include "tests/test.h"
 
@@ -23,11 +25,12 @@ static const char *at(const char *name)
     return path;
 }
 
-static void make_study(const char *path, bool finish)
+static void make_study(const char *path, bool finish, char digest)
 {
     struct record *record;
     struct record_head head;
     fill_head(&head, 4, 1);
+    head.study_digest[0] = digest;
     CHECK_EQ(record_begin(&record, path, &head, false, NULL, NULL, NULL), 0);
     for (int i = 0; i < 2; i++) {
         struct record_point point;
@@ -112,7 +115,7 @@ static void test_flipped(char *bytes, size_t size, int copies)
 static void test_flipped_part(int copies)
 {
     size_t size;
-    make_study(at("p.h5"), false);
+    make_study(at("p.h5"), false, 'a');
     char *bytes = read_bytes(at("p.h5.parts/001.h5"), &size);
     for (uint64_t i = 0; i < (uint64_t)copies; i++) {
         size_t where = rng_bits(9, i) % size;
@@ -127,6 +130,29 @@ static void test_flipped_part(int copies)
     refuses(at("p.h5.parts"), "003.h5: damaged file: 003 is not a point");
     unlink(at("p.h5.parts/003.h5"));
     free(bytes);
+}
+
+static void test_foreign_part(void)
+{
+    make_study(at("q.h5"), false, 'a');
+    make_study(at("r.h5"), false, 'b');
+    CHECK(survives(at("q.h5.parts")));
+    CHECK_EQ(rename(at("r.h5.parts/001.h5"), at("q.h5.parts/001.h5")), 0);
+    refuses(at("q.h5.parts"), "q.h5.parts/001.h5: part of another study");
+}
+
+static void test_names(void)
+{
+    const char *good[] = {"000", "012", "1234", "007.launch3"};
+    const char *bad[] = {"1",   "0001",         "-01",          "+01",
+                         " 01", "001x",         "001.launch",   "head",
+                         "",    "001.launch-1", "001.launch01", "99999999999999999999"};
+    struct record_part part;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        CHECK(record_part_parse(&part, good[i]));
+    CHECK(part.point == 7 && part.launch == 3);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK(!record_part_parse(&part, bad[i]));
 }
 
 static void test_not_ours(void)
@@ -263,8 +289,10 @@ static void test_limits(void)
     CHECK_EQ(record_child_start(&child, hang, NULL, &limits), 0);
     CHECK(!record_child_read(&child, &byte, 1));
     CHECK_EQ(record_child_end(&child, false), -1);
+    int64_t start_ns = units_now_ns();
     CHECK_EQ(record_child_start(&child, hang, NULL, &short_wall), 0);
     CHECK_EQ(record_child_end(&child, false), -1);
+    CHECK(units_now_ns() - start_ns < 15000000000); /* not the 20 s of CPU time */
     CHECK_EQ(record_child_start(&child, eat, &pointer, &limits), 0);
     int status = record_child_end(&child, false);
     CHECK(status == 3 || record_child_unlimited());
@@ -279,9 +307,11 @@ int main(void)
     size_t size;
     if (mkdtemp(folder) == NULL)
         return 1;
-    make_study(at("good.h5"), true);
+    make_study(at("good.h5"), true, 'a');
     CHECK(survives(at("good.h5")));
     char *bytes = read_bytes(at("good.h5"), &size);
+    test_names();
+    test_foreign_part();
     test_not_ours();
     test_newer_schema();
     test_older_columns();

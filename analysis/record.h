@@ -146,8 +146,7 @@ enum { RECORD_SCHEMA = 1, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(i32, flags, "", "sum of 1 warm-up, 2 lead-in, 4 instrumented, 8 bare, 16 scratch")           \
     X(i32, skipped, "", "updates skipped so far")                                                  \
     X(i32, micro_step, "", "micro-steps of training so far, this rank")                            \
-    X(i32, optimizer_step, "", "updates of the optimizer so far, skipped ones apart")              \
-    X(i32, global_step, "", "training steps so far, skipped ones included")                        \
+    X(i32, optimizer_step, "", "updates so far; with skipped: global steps")                       \
     X(i64, start_ns, "ns", "start on this rank's device since t0, clock-corrected")                \
     X(i64, end_ns, "ns", "end on this rank's device since t0, clock-corrected")                    \
     X(i64, consumed, "samples", "samples of the study consumed after this step, all ranks")        \

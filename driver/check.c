@@ -57,7 +57,8 @@ static int64_t check_first_step(struct execute *e, const struct input *input,
                             effective, fabs(effective - batch), 0);
     rows[n++] = counter_row("micro-steps", e->plan->micro_batches, step->micro_step);
     rows[n++] = counter_row("optimizer-steps", 1, step->optimizer_step);
-    rows[n++] = counter_row("global-steps", 1, step->global_step);
+    rows[n++] =
+        counter_row("global-steps", (int)e->global_steps, step->optimizer_step + step->skipped);
     rows[n++] = gate_row_of("skipped", "step 1", 0, step->skipped, step->skipped, 0);
     execute_samples_release(&samples);
     return n;

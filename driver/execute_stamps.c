@@ -235,7 +235,6 @@ static void add_training(const struct reading *r, const double *scalars)
 {
     struct step_row *row = r->row;
     row->consumed = r->execute->consumed + (r->step + 1) * r->execute->plan->global_batch;
-    row->global_step = (i32)(r->execute->global_steps + r->step + 1);
     row->micro_step = (i32)r->execute->micro_after[r->step];
     row->optimizer_step = (i32)(scalars[SCALAR_STEP] - scalars[SCALAR_SKIPPED]);
     row->valid_tokens = (i64)scalars[SCALAR_VALID];

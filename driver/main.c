@@ -45,6 +45,7 @@ static void watch_signals(const struct job *job)
                  job->study.out);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is then a failed write, with its sentence */
 }
 
 /* ---- start ---- */

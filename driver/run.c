@@ -94,14 +94,36 @@ out:
     return rc;
 }
 
+/* The point that the others are compared with: the one with the fewest ranks. */
+static int base_point(const struct points *points)
+{
+    int base = 0;
+    for (int i = 1; i < points->n; i++)
+        if (points->point[i].ranks < points->point[base].ranks)
+            base = i;
+    return base;
+}
+
+static bool anything_left(const struct points *points, const bool *done)
+{
+    for (int i = 0; i < points->n; i++)
+        if (!done[i])
+            return true;
+    return false;
+}
+
 int run_study(struct job *job, struct record *record, const bool *done)
 {
-    int n = job->points.n, verdict = 0, rc = 0;
+    int n = job->points.n, verdict = 0, position = 0, rc = 0;
+    int base = base_point(&job->points);
     int *order = must_alloc((size_t)n, sizeof *order);
     study_order((uint64_t)job->study.seed, job->launch, n, order);
+    /* A resumed launch measures its base again, so that its ratios have both sides in one launch. */
+    if (done[base] && anything_left(&job->points, done))
+        TRY(run_one(job, record, base, position++, &verdict));
     for (int i = 0; i < n; i++)
         if (!done[order[i]])
-            TRY(run_one(job, record, order[i], i, &verdict));
+            TRY(run_one(job, record, order[i], position++, &verdict));
     rc = agree_broadcast(&verdict, sizeof verdict, 0, job->world);
     if (rc == 0)
         rc = verdict;

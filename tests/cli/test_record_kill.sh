@@ -6,11 +6,12 @@
 kills_wanted=25
 if [ "${2:-}" = --deep ] || [ "${SCALESTUDY_DEEP:-0}" = 1 ]; then kills_wanted=200; fi
 writer=$bin/bench_record_writer
-points=16
+points=24
 seed=${SEED:-$$}
 RANDOM=$seed
 
-# How long a whole study takes here, in ms: kills fall anywhere in the first two thirds of that.
+# How long a whole study takes here, in ms: kills fall anywhere within it. A launch that has only the
+# merge to do gets twice as long, so that it comes to an end now and then.
 started=$(date +%s%N)
 run "$writer" write whole.h5 $points
 expect_exit 0
@@ -29,8 +30,9 @@ new_study() {
 
 # Start the writer, go on with what is there, and kill it after a while (if it still lives).
 launch_and_kill() {
-    local how=write pid ms=$((RANDOM % (whole_ms * 2 / 3 + 2)))
+    local how=write pid ms=$((RANDOM % whole_ms))
     [ ! -e out.h5.parts ] || how=resume
+    [ ! -e "out.h5.parts/$(printf %03d $((points - 1))).h5" ] || ms=$((2 * ms))
     "$writer" $how out.h5 $points >>log 2>stderr &
     pid=$!
     sleep "$(printf '%d.%03d' $((ms / 1000)) $((ms % 1000)))"
@@ -40,7 +42,7 @@ launch_and_kill() {
 }
 
 new_study
-while [ $kills -lt $kills_wanted ]; do
+while [ $kills -lt $kills_wanted ] || [ $within_append -lt $((kills_wanted / 5)) ]; do
     launch_and_kill
     if [ "$status" = 137 ]; then
         kills=$((kills + 1))

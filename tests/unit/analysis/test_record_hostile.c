@@ -11,19 +11,7 @@
 #include "analysis/record_parts.h"
 #include "analysis/record_stream.h"
 #include "base/units.h"
-#include "tests/record_fill.h"
-#include "tests/test.h"
-
-static char folder[] = "/tmp/test_hostile.XXXXXX";
-
-static const char *at(const char *name)
-{
-    static char paths[4][256];
-    static int next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
+#include "tests/record_folder.h"
 
 static void make_study(const char *path, bool finish, char digest)
 {
@@ -261,7 +249,7 @@ static int hang(void *arg, int fd)
 {
     (void)arg;
     (void)fd;
-    for (volatile int i = 0;; i++)
+    for (volatile unsigned i = 0;; i++)
         ;
     return 0;
 }
@@ -303,9 +291,8 @@ static void test_limits(void)
 
 int main(void)
 {
-    char command[64];
     size_t size;
-    if (mkdtemp(folder) == NULL)
+    if (!folder_make())
         return 1;
     make_study(at("good.h5"), true, 'a');
     CHECK(survives(at("good.h5")));
@@ -321,7 +308,6 @@ int main(void)
     test_flipped(bytes, size, 500);
     test_flipped_part(50);
     free(bytes);
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    CHECK_EQ(system(command), 0);
+    folder_remove();
     return test_end();
 }

@@ -54,8 +54,7 @@ void input_fill(const struct input *input, int64_t first, int64_t n, int32_t *to
 /* Valid tokens of samples [first, first + n), without making them. */
 int64_t input_valid(const struct input *input, int64_t first, int64_t n);
 
-/* Entropy rate of the chain in nats a token, 1.75 ln 2: what the loss of a perfect model tends to
- * (a little less where two successors of a token are the same). */
+/* Entropy rate of the chain in nats a token, 1.75 ln 2: what the loss of a perfect model tends to. */
 double input_entropy(void);
 
 #endif

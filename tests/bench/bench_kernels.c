@@ -262,7 +262,7 @@ static void bench_vector(enum op_kind kind, int64_t n, int tensors, int passes)
         work_floats(&work, t, n);
     if (kind == OP_SUMSQ)
         work_tensor(&work, 1, SCALARS * 8);
-    against_memcpy(op_name(kind), &work, passes * n * 4);
+    against_memcpy(op_name((int)kind), &work, passes * n * 4);
 }
 
 static void bench_adamw(int64_t n)
@@ -327,7 +327,7 @@ static void bench_embed(int64_t rows, int64_t width, int64_t vocabulary)
         work_floats(&work, backward ? 2 : 1, vocabulary * width);
         work_floats(&work, backward ? 3 : 2, rows * width);
         work_floats(&work, backward ? 1 : 3, rows * width);
-        against_memcpy(op_name(work.op.kind), &work, (backward ? 5 : 3) * rows * width * 4);
+        against_memcpy(op_name((int)work.op.kind), &work, (backward ? 5 : 3) * rows * width * 4);
     }
 }
 

@@ -170,13 +170,16 @@ out:
 
 /* ---- when to stop ---- */
 
+/* Settled: the interval is narrow, and made of min-steps that are no warm-up. */
 static void judge(struct measure *m)
 {
     int64_t skip = stats_warm_up(m->series, m->n_series);
+    int64_t n = m->n_series - skip;
     struct stats_interval mean;
-    stats_mean_interval(m->series + skip, m->n_series - skip, 0.95, m->seed, &mean);
+    stats_mean_interval(m->series + skip, n, 0.95, m->seed, &mean);
     double half = (mean.high - mean.low) / 2;
-    m->settled = half <= m->study->settle * mean.value; /* false for NaN */
+    bool enough = n >= m->study->min_steps || m->full_steps >= m->study->max_steps;
+    m->settled = enough && half <= m->study->settle * mean.value; /* false for NaN */
 }
 
 static int decide(struct measure *m, int64_t begin_ns, int *stop)
@@ -184,8 +187,8 @@ static int decide(struct measure *m, int64_t begin_ns, int *stop)
     if (m->layout->rank == 0) {
         judge(m);
         bool late = (double)(units_now_ns() - begin_ns) / 1e9 >= m->study->max_seconds;
-        *stop = m->full_steps >= m->study->min_steps &&
-                (m->settled || late || m->full_steps >= m->study->max_steps);
+        *stop = m->full_steps >= m->study->max_steps ||
+                (m->full_steps >= m->study->min_steps && (m->settled || late));
     }
     return agree_broadcast(stop, sizeof *stop, 0, m->parent);
 }

@@ -7,7 +7,7 @@
  * block's clock, so that capacity is time between ends of steps, as the last rank sees them. Between
  * blocks, outside any fence, rank 0 looks at the ends and decides whether to go on:
  *
- *   stop when min-steps are done and the 95 % interval of the mean step of F is within +- settle, or
+ *   stop when min-steps (warm-up apart) are done and the 95 % interval of the mean step of F is within +- settle, or
  *   max-steps are done, or max-seconds have passed since the timed section began (never before min-steps).
  *
  * Warm-up is `warm_up` full steps at least; leading F steps that a change-point test finds to differ are

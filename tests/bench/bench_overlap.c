@@ -22,7 +22,7 @@
 #include "base/units.h"
 #include "collectives/comm.h"
 
-enum { TILE = 96, MAX_ROUNDS = 200, MIB = 1 << 20 };
+enum { TILE = 96, CALIBRATION_RUNS = 5, MAX_ROUNDS = 200, MIB = 1 << 20 };
 
 #define RUN_LIST(X)                                                                                \
     X(COMPUTE)                                                                                     \
@@ -138,17 +138,24 @@ static double median(const double *value, int n, int first, int step)
     return m == 0 ? NAN : m % 2 ? sorted[m / 2] : (sorted[m / 2 - 1] + sorted[m / 2]) / 2;
 }
 
+static double median_of_runs(struct bench *bench, enum run which)
+{
+    double ms[CALIBRATION_RUNS];
+
+    for (int i = 0; i < CALIBRATION_RUNS; i++)
+        ms[i] = time_ms(bench, which);
+    return median(ms, CALIBRATION_RUNS, 0, 1);
+}
+
 /* As many tiles as take t_pure; calibrated over their full number, since short loops mislead. */
 static void calibrate(struct bench *bench)
 {
-    double pure_ms[3];
+    double pure_ms = median_of_runs(bench, RUN_PURE_COMM);
 
-    for (int i = 0; i < 3; i++)
-        pure_ms[i] = time_ms(bench, RUN_PURE_COMM);
     bench->n_tiles = 100;
     for (int i = 0; i < 3; i++)
-        bench->n_tiles = 1 + (long)((double)bench->n_tiles * median(pure_ms, 3, 0, 1) /
-                                    time_ms(bench, RUN_COMPUTE));
+        bench->n_tiles =
+            1 + (long)((double)bench->n_tiles * pure_ms / median_of_runs(bench, RUN_COMPUTE));
 }
 
 static void print_row(const struct bench *bench, const char *name, double ms[RUNS][MAX_ROUNDS],
@@ -158,8 +165,9 @@ static void print_row(const struct bench *bench, const char *name, double ms[RUN
     double t_compute = median(ms[RUN_COMPUTE], rounds, 0, 1);
 
     if (bench->rank == 0)
-        printf("%5.0f  %-7s %9.3f %12.3f %10.3f %8.3f %8.3f\n", bench->count * 4.0 / MIB, name,
-               t_pure, t_compute, t_both, 1 - (t_both - t_compute) / t_pure,
+        printf("%5.0f  %-7s %9.3f %12.3f %10.3f %8.3f %8.3f %8.3f\n", bench->count * 4.0 / MIB,
+               name, t_pure, t_compute, t_both, 1 - (t_both - t_compute) / t_pure,
+               fmin(1, t_compute / t_pure),
                median(ms[both], rounds, 0, 2) / median(ms[both], rounds, 1, 2));
 }
 
@@ -228,8 +236,10 @@ int main(int argc, char **argv)
         die(FAIL_INTERNAL, "%s", fail_message());
     if (bench.rank == 0)
         printf("# fp32 all-reduce beside dgemm %d^3 tiles, %d ranks, medians of %d rounds\n"
-               "# overlap = 1 - (t_both - t_compute) / t_pure; A/A = t_both of odd / even rounds\n"
-               "# MiB  variant t_pure_ms t_compute_ms  t_both_ms  overlap      A/A\n",
+               "# overlap = 1 - (t_both - t_compute) / t_pure; bound = min(1, t_compute / t_pure): "
+               "all that "
+               "can hide; A/A = t_both of odd / even rounds\n"
+               "# MiB  variant t_pure_ms t_compute_ms  t_both_ms  overlap    bound      A/A\n",
                TILE, bench.n_ranks, rounds);
     for (int i = 0; i < n_sizes; i++) {
         take_memory(&bench, atoi(argc > 2 ? argv[2 + i] : preset[i]));

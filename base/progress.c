@@ -44,9 +44,9 @@ struct progress {
 enum { NO_SLOT = -1 };
 
 /*
- * Back-off between polls. While the host computes the thread only sleeps: on a shared core, yielding
- * would hand over a whole slice. While the host waits too nothing else needs the core, so it polls
- * hot for a while.
+ * Back-off between polls. While the host computes the thread only sleeps: on a shared core,
+ * yielding would hand over a whole slice. While the host waits too nothing else needs the core, so
+ * it polls hot for a while.
  */
 enum { SLEEP_NS = 40000, HOT_POLLS_HOST_WAITS = 64, SLEEP_NS_HOST_WAITS = 10000 };
 

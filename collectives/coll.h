@@ -79,10 +79,10 @@ int64_t coll_recv_count(const struct coll *coll, int n_ranks);
 /*
  * Exact verification: the input element i of rank r in trial t is a whole number below 256, so that
  * sums of up to 2^16 ranks are exact in fp32, and uint8 in its modular arithmetic; ranks of
- * neighbouring numbers always differ, and SEND and RECV of one transfer draw the same values. coll_expected is what
- * member `me` must hold at element i of its receive buffer afterwards, computed in closed form or
- * by a loop over ranks, never by communicating. Elements outside the receive buffer keep the poison
- * that the checker wrote.
+ * neighbouring numbers always differ, and SEND and RECV of one transfer draw the same values.
+ * coll_expected is what member `me` must hold at element i of its receive buffer afterwards,
+ * computed in closed form or by a loop over ranks, never by communicating. Elements outside the
+ * receive buffer keep the poison that the checker wrote.
  */
 double coll_input(const struct coll *coll, int rank, int64_t i, int trial);
 double coll_expected(const struct coll *coll, int n_ranks, int me, int64_t i, int trial);

@@ -7,8 +7,8 @@
  *   counters        consumed samples, micro-steps, optimizer steps, global steps, as they must be
  *   effective-batch replicas * local batch * accumulation is the global batch
  *   skipped         no update was skipped
- *   changes         every tensor's checksum (L2 norm, dot with a +-1 vector) is another after the step
- *   repeated-batch  loss on one batch, repeated, falls below 0.7 of its first value within 30 steps
+ *   changes         every tensor's checksum (L2 norm, dot with a +-1 vector) is another after it
+ *   repeated-batch  loss on one batch, repeated, falls below 0.7 of its first within 30 steps
  *
  * The state is reset to the generator afterwards.
  */
@@ -21,8 +21,8 @@
 enum { CHECK_REPEATS = 30 };
 
 /*
- * Collective over the point; appends rows to out->gate on rank 0 and gives the work of the first step.
- * `input` is the one that execute was opened with. Returns 0 whatever the verdict.
+ * Collective over the point; appends rows to out->gate on rank 0 and gives the work of the first
+ * step. `input` is the one that execute was opened with. Returns 0 whatever the verdict.
  */
 int check_full(struct execute *execute, struct input *input, const struct model *model,
                uint64_t seed, const void *parent, struct proof_counts *work,

@@ -84,7 +84,8 @@ void execute_samples_release(struct execute_samples *samples);
 
 /*
  * Run n_steps (<= max_steps) of a variant at a stamp level. Full steps consume samples and train.
- * `keep`: the step whose calls (and at level 2 ops) are kept as rows, -1 none. `samples` may be NULL (warm-up).
+ * `keep`: the step whose calls (and at level 2 ops) are kept as rows, -1 none. `samples` may be
+ * NULL (warm-up).
  */
 void execute_block(struct execute *execute, enum variant variant, int level, int n_steps, int keep,
                    struct execute_samples *samples);

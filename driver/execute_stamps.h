@@ -1,7 +1,8 @@
 /*
  * execute_stamps: which stamp means what, and how stamps become rows.
  *
- * Each step of a block has its own slots: two for the step, four for each op. Private to the executor.
+ * Each step of a block has its own slots: two for the step, four for each op. Private to the
+ * executor.
  */
 #ifndef DRIVER_EXECUTE_STAMPS_H
 #define DRIVER_EXECUTE_STAMPS_H

@@ -2,16 +2,17 @@
  * measure: the timed section of a point, as an alternation of blocks.
  *
  * A cycle is F C M I and then its mirror image I M C F: full steps at the study's stamp level,
- * compute-only with every op stamped, comm-only, full with every op stamped. Slow drift of the machine
- * then falls on all of them alike. Each block starts with a lead-in step whose end starts the
- * block's clock, so that capacity is time between ends of steps, as the last rank sees them. Between
- * blocks, outside any fence, rank 0 looks at the ends and decides whether to go on:
+ * compute-only with every op stamped, comm-only, full with every op stamped. Slow drift of the
+ * machine then falls on all of them alike. Each block starts with a lead-in step whose end starts
+ * the block's clock, so that capacity is time between ends of steps, as the last rank sees them.
+ * Between blocks, outside any fence, rank 0 looks at the ends and decides whether to go on:
  *
- *   stop when min-steps (warm-up apart) are done and the 95 % interval of the mean step of F is within +- settle, or
- *   max-steps are done, or max-seconds have passed since the timed section began (never before min-steps).
+ *   stop when min-steps (warm-up apart) are done and the 95 % interval of the mean step of F is
+ *   within +- settle, or max-steps are done, or max-seconds have passed since the timed section
+ *   began (never before min-steps).
  *
- * Warm-up is `warm_up` full steps at least; leading F steps that a change-point test finds to differ are
- * flagged as warm-up too. Nothing is dropped.
+ * Warm-up is `warm_up` full steps at least; leading F steps that a change-point test finds to
+ * differ are flagged as warm-up too. Nothing is dropped.
  */
 #ifndef DRIVER_MEASURE_H
 #define DRIVER_MEASURE_H

@@ -25,8 +25,9 @@ struct point_summary { /* rank 0, for the row on stdout */
 };
 
 /*
- * Collective over the point's ranks; `comm` is the address of their MPI_Comm. `rank` is
- * this one's among them. On rank 0 `rows` receives the whole point. Returns the same code on every rank; a wrong result is no error here (rows say it).
+ * Collective over the point's ranks; `comm` is the address of their MPI_Comm. `rank` is this one's
+ * among them. On rank 0 `rows` receives the whole point. Returns the same code on every rank; a
+ * wrong result is no error here (rows say it).
  */
 int point_run(struct job *job, const struct point *point, int rank, int order, const void *comm,
               struct record_point *rows, struct point_summary *summary);

@@ -25,8 +25,8 @@ void proof_read(const struct execute *execute, struct proof_counts *out);
 void proof_subtract(struct proof_counts *later, const struct proof_counts *earlier);
 
 /*
- * Collective over the point. Sums over ranks and appends one row per quantity to out->work on rank 0.
- * Returns 0 whatever the verdict; FAIL_COMM.
+ * Collective over the point. Sums over ranks and appends one row per quantity to out->work on rank
+ * 0. Returns 0 whatever the verdict; FAIL_COMM.
  */
 int proof_point(struct job *job, const struct point *point, const struct plan *plan,
                 const struct proof_counts *step, const void *parent, struct record_point *out);

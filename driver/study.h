@@ -5,13 +5,13 @@
  * printed at the start, the attributes of the study file and reading them back all come from that
  * row. After study_points() nothing here changes.
  *
- * A row is a *term* of the study, or it is not. Terms decide what is measured and how: work, points,
- * layout, devices, measuring rules, seeds, planted faults. They are hashed into the study digest,
- * and --resume must find them unchanged. `anonymous` is one, since a launch without it would write
- * host names into a file that promised none. Not terms: where the study is read from and written to
- * (study, out), how this launch behaves (resume, version, show-map, validate, timeout), what it
- * permits (emulate-nodes), its exit code (require-settled), and the budget of time that it has for a
- * point (max-seconds: another allocation may have more).
+ * A row is a *term* of the study, or it is not. Terms decide what is measured and how: work,
+ * points, layout, devices, measuring rules, seeds, planted faults. They are hashed into the study
+ * digest, and --resume must find them unchanged. `anonymous` is one, since a launch without it
+ * would write host names into a file that promised none. Not terms: where the study is read from
+ * and written to (study, out), how this launch behaves (resume, version, show-map, validate,
+ * timeout), what it permits (emulate-nodes), its exit code (require-settled), and the budget of
+ * time that it has for a point (max-seconds: another allocation may have more).
  *
  * nccl-tests' letters (-b -e -f -g -i -n -w -m -d -o -r -c -T) mean here what they mean there, or
  * nothing.
@@ -114,9 +114,9 @@ struct points {
 /*
  * Expand to points: powers of two up to N and N itself (or --nodes / --points) x --parallel x
  * --micro-batch x --sequence x --input. Strong: the global batch is the same everywhere:
- * --global-batch, else the model file's, else the smallest that splits over every point with >= 2 pp
- * micro-batches a replica. Weak: that batch belongs to the smallest point and grows with the ranks.
- * FAIL_USAGE, both numbers said, when something does not fit, split or multiply.
+ * --global-batch, else the model file's, else the smallest that splits over every point with >= 2
+ * pp micro-batches a replica. Weak: that batch belongs to the smallest point and grows with the
+ * ranks. FAIL_USAGE, both numbers said, when something does not fit, split or multiply.
  */
 int study_points(const struct study *study, const struct model *model, struct points *out);
 void points_release(struct points *points);

@@ -1,7 +1,8 @@
 /*
- * test.h: CHECK and friends, never compiled out. A program ends with `return test_end();`: it prints
- * "N passed, N failed" and fails when any check failed, or when none ran. cmocka-free on purpose for
- * programs that run under MPI: there every rank checks, and one failing rank fails the run.
+ * test.h: CHECK and friends, never compiled out. A program ends with `return test_end();`: it
+ * prints "N passed, N failed" and fails when any check failed, or when none ran. cmocka-free on
+ * purpose for programs that run under MPI: there every rank checks, and one failing rank fails the
+ * run.
  */
 #ifndef TESTS_TEST_H
 #define TESTS_TEST_H

@@ -1,8 +1,8 @@
 /*
  * affinity: the cores of this host, which of them a process may use, and whether they are enough.
  *
- * Read with hwloc. What the operating system does not tell is 0 or "": nothing is made up. Cores and
- * threads of the host count those that this job may not use, too.
+ * Read with hwloc. What the operating system does not tell is 0 or "": nothing is made up. Cores
+ * and threads of the host count those that this job may not use, too.
  */
 #ifndef TOPOLOGIES_AFFINITY_H
 #define TOPOLOGIES_AFFINITY_H

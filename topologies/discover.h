@@ -47,8 +47,8 @@ void discover_release(struct discover *found);
  * Refusals, before anything runs (FAIL_USAGE, the same message on every rank): N singletons started
  * instead of one job of N; nodes * ranks_per_node is not the number of ranks (both numbers said);
  * with several hosts, a declared node that is not within one host, be it that a host has too few
- * ranks or that they are dealt out in turn (says which rank is where). *emulated is set when one host
- * carries several declared nodes, which is accepted (and said) on a CPU.
+ * ranks or that they are dealt out in turn (says which rank is where). *emulated is set when one
+ * host carries several declared nodes, which is accepted (and said) on a CPU.
  *
  * Singletons cannot agree, and each would print: let the one with launcher_rank <= 0 speak.
  */

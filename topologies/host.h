@@ -3,8 +3,8 @@
  *
  * An MPI library says which ranks share memory; that alone splits one host in two where a library
  * is told to, and joins what shares memory under two names. So each rank leaves a mark of where it
- * is, and two ranks are on one host when they share memory and a name, or when their names, boot and
- * namespaces are the same. Arithmetic over marks; discover.c carries them.
+ * is, and two ranks are on one host when they share memory and a name, or when their names, boot
+ * and namespaces are the same. Arithmetic over marks; discover.c carries them.
  */
 #ifndef TOPOLOGIES_HOST_H
 #define TOPOLOGIES_HOST_H

@@ -8,9 +8,9 @@
  * axis and is accepted everywhere, since ep subdivides dp and cp and has no factor of its own in
  * the world.
  *
- * ep lies before dp in the order: expert groups vary faster than expert-data groups, as in Megatron;
- * behind it: slower. etp is tp (experts are tensor-split like the rest) or 1 (then the expert groups
- * run over tp too).
+ * ep lies before dp in the order: expert groups vary faster than expert-data groups, as in
+ * Megatron; behind it: slower. etp is tp (experts are tensor-split like the rest) or 1 (then the
+ * expert groups run over tp too).
  *
  * A group is the arithmetic set { first + i * stride : 0 <= i < size }, and `me` is this rank's i.
  * One set need not be: where an order keeps cp and dp apart and ep = 1, the ranks that hold equal
@@ -74,8 +74,8 @@ int layout_parse(const char *text, struct degrees *degrees);
 /*
  * Fill *out for one rank. FAIL_USAGE when the degrees do not multiply to nodes * ranks_per_node, ep
  * does not divide dp * cp, shard does not divide dp, etp is neither 1 nor tp, or order is not a
- * permutation of the axes ("" is the default). *out is zeroed on failure. out->degrees given back to
- * layout_init gives the same layout.
+ * permutation of the axes ("" is the default). *out is zeroed on failure. out->degrees given back
+ * to layout_init gives the same layout.
  */
 int layout_init(struct layout *out, int nodes, int ranks_per_node, int rank,
                 const struct degrees *degrees);
@@ -85,8 +85,8 @@ int group_rank(const struct group *group, int i);
 int layout_coordinate(const struct layout *layout, enum axis axis);
 
 /*
- * Canonical text: "dp=4" or "tp=2,pp=2". Degrees of 1 are left out, but for dp when all are 1; etp is
- * told where it is not tp. layout_parse of it, on as many ranks, gives the same degrees.
+ * Canonical text: "dp=4" or "tp=2,pp=2". Degrees of 1 are left out, but for dp when all are 1; etp
+ * is told where it is not tp. layout_parse of it, on as many ranks, gives the same degrees.
  */
 void layout_text(const struct layout *layout, char *text, size_t size);
 

@@ -2,10 +2,10 @@
  * How much of an all-reduce disappears behind arithmetic: 1 - (t_both - t_compute) / t_pure, not
  * clipped, for three ways to drive it: posted and then waited for ("plain"), with an MPI_Test after
  * every tile of arithmetic ("test"), and through the "cpu" device and its progress thread
- * ("thread"). The arithmetic is dgemm on 96 x 96 tiles, as long as the all-reduce takes alone; t_pure
- * is the same non-blocking operation, waited for at once. All variants alternate within each round
- * of one launch; times are the slowest rank's, medians over rounds; the A/A ratio compares t_both of
- * odd and of even rounds.
+ * ("thread"). The arithmetic is dgemm on 96 x 96 tiles, as long as the all-reduce takes alone;
+ * t_pure is the same non-blocking operation, waited for at once. All variants alternate within each
+ * round of one launch; times are the slowest rank's, medians over rounds; the A/A ratio compares
+ * t_both of odd and of even rounds.
  *
  *   mpirun -np 2 bench_overlap [ROUNDS [MiB...]]        default: 15 rounds of 1, 4 and 16 MiB
  */

@@ -1,12 +1,13 @@
 /*
- * bench_step: does measuring disturb the step, does its time add up, and do its GEMMs run as fast as
- * the library alone?
+ * bench_step: does measuring disturb the step, does its time add up, and do its GEMMs run as fast
+ * as the library alone?
  *
  *   mpirun -np 1|2 --bind-to core bench_step [MODEL [GLOBAL_BATCH [SECONDS]]]
  *
- * One launch alternates, forwards and backwards, blocks of: bare steps (two stamps), level 1, level 2,
- * compute-only steps at level 2, bare again (the A/A partner), and a bare loop of CBLAS calls over
- * the plan's GEMM shapes, order, transposes and memory, without the biases that the step adds. Printed are ratios of blocks of one cycle with 95 % intervals over cycles.
+ * One launch alternates, forwards and backwards, blocks of: bare steps (two stamps), level 1, level
+ * 2, compute-only steps at level 2, bare again (the A/A partner), and a bare loop of CBLAS calls
+ * over the plan's GEMM shapes, order, transposes and memory, without the biases that the step adds.
+ * Printed are ratios of blocks of one cycle with 95 % intervals over cycles.
  */
 #include <cblas.h>
 #include <math.h>

@@ -1,5 +1,6 @@
 /* At any number of ranks the gate passes what is right, with and without accumulation and overlap, and
- * fails what is not: an op that is left out, a communicator that moves the wrong bytes on one rank. */
+ * fails what is not: an op that is left out, a communicator that moves the wrong bytes on one rank.
+ * */
 #include "tests/test.h"
 
 #include <mpi.h>

@@ -8,8 +8,8 @@
 #include "workloads/kernels/cpu_math.h"
 
 /*
- * Queries go in blocks of BLOCK rows: a block of scores is BLOCK x (positions up to its last), never
- * sequence x sequence. Backward makes the probabilities again from the scores and lse.
+ * Queries go in blocks of BLOCK rows: a block of scores is BLOCK x (positions up to its last),
+ * never sequence x sequence. Backward makes the probabilities again from the scores and lse.
  */
 enum { BLOCK = 64 };
 

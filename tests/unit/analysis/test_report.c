@@ -1,9 +1,9 @@
 /*
  * Every form of the report says what the rows say, and nothing where nothing is known.
  *
- * `unit_report write KIND PATH` writes a study file of known content instead: tests/cli/test_report.sh
- * reads it through scalereport. Kinds: study, other, again, invalid,
- * parts (not finished), big.
+ * `unit_report write KIND PATH` writes a study file of known content instead:
+ * tests/cli/test_report.sh reads it through scalereport. Kinds: study, other, again, invalid, parts
+ * (not finished), big.
  */
 #include "analysis/report.h"
 

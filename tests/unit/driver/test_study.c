@@ -1,5 +1,6 @@
 /* Every option of scalestudy is one row: argv, YAML, --help, text and digest agree on it; and the
- * points, batches and order that follow from the options are those that a hand calculation gives. */
+ * points, batches and order that follow from the options are those that a hand calculation gives.
+ * */
 #include "driver/study.h"
 
 #include <stdlib.h>

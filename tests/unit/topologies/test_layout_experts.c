@@ -90,8 +90,8 @@ static bool evenly_spaced(const int *key, int wanted, int world, struct group *f
 }
 
 /*
- * By enumeration from the definition: are all expert and expert-data groups evenly spaced, and, where
- * layouts were made, are they these?
+ * By enumeration from the definition: are all expert and expert-data groups evenly spaced, and,
+ * where layouts were made, are they these?
  */
 static bool experts_by_definition(int world, const struct degrees *degrees, const char *order,
                                   bool made)

@@ -19,6 +19,7 @@ struct job {
     struct backend backend;
     bool emulated; /* declared nodes share a host */
     int rank, size;
+    int threads;       /* BLAS threads of this rank */
     const void *world; /* address of MPI_COMM_WORLD's copy */
     int launch;
     int64_t t0_ns;     /* rank 0's clock when the launch began */

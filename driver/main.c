@@ -115,7 +115,8 @@ static int prepare(struct job *job, int rc)
     if (rc == 0)
         rc = run_validate(job);
     TRY(agree(rc, job->world));
-    kernels_blas_threads(blas_threads(job));
+    job->threads = blas_threads(job);
+    kernels_blas_threads(job->threads);
 out:
     return rc;
 }
@@ -145,8 +146,8 @@ static void say_what(const struct job *job)
            job->found.n_hosts == 1 ? "" : "s",
            job->emulated ? " (declared nodes share a host: EMULATED)" : "", job->model.name,
            job->study.scaling == SCALING_WEAK ? "weak" : "strong", job->points.n,
-           job->backend.device->name, job->backend.comm->name, blas_threads(job),
-           blas_threads(job) == 1 ? "" : "s");
+           job->backend.device->name, job->backend.comm->name, job->threads,
+           job->threads == 1 ? "" : "s");
     printf("# study file %s\n", job->study.out);
     fflush(stdout);
 }

@@ -12,6 +12,7 @@
 #include "driver/agree.h"
 #include "driver/check.h"
 #include "driver/measure.h"
+#include "driver/point_row.h"
 #include "driver/proof.h"
 #include "driver/watchdog.h"
 
@@ -106,71 +107,15 @@ static int agree_calls(const struct run *r)
     return agree_quietly(rc, r->comm);
 }
 
-/* ---- the point's row ---- */
-
-static void put(char *to, size_t size, const char *from)
-{
-    snprintf(to, size, "%.*s", (int)size - 1, from);
-}
-
-/* More members of the point on a host than cores, or two members bound to the same one core. */
-static bool oversubscribed(const struct job *job, const struct point *point)
-{
-    for (int h = 0; h < job->found.n_hosts; h++) {
-        int members = 0;
-        for (int r = 0; r < job->size; r++) {
-            int node = r / job->points.ranks_per_node, local = r % job->points.ranks_per_node;
-            bool member = node < point->nodes && local < point->ranks_per_node;
-            members += member && job->found.ranks[r].host == h;
-        }
-        if (members > job->found.hosts[h].cores)
-            return true;
-    }
-    return false;
-}
-
-static void describe(const struct run *r, int order)
-{
-    const struct job *job = r->job;
-    const struct point *point = r->point;
-    const struct degrees *d = &r->plan.layout.degrees;
-    struct point_row *p = &r->rows->point;
-    p->point = point->index;
-    p->launch = job->launch;
-    p->order = order;
-    p->nodes = point->nodes;
-    p->ranks = point->ranks;
-    p->ranks_per_node = point->ranks_per_node;
-    p->tp = d->tp, p->pp = d->pp, p->cp = d->cp, p->ep = d->ep, p->dp = d->dp, p->shard = d->shard;
-    layout_text(&r->plan.layout, p->parallel, sizeof p->parallel);
-    put(p->scaling, sizeof p->scaling, job->study.scaling == SCALING_WEAK ? "weak" : "strong");
-    put(p->model, sizeof p->model, r->model.name);
-    put(p->dtype, sizeof p->dtype, "fp32");
-    put(p->device, sizeof p->device, job->backend.device->name);
-    put(p->comm, sizeof p->comm, job->backend.comm->name);
-    put(p->input, sizeof p->input, point->input);
-    p->global_batch = point->global_batch;
-    p->micro_batch = point->micro_batch;
-    p->micro_steps = r->plan.micro_batches;
-    p->sequence = point->sequence;
-    p->tokens_per_step = point->global_batch * point->sequence;
-    p->parameters = model_parameters(&r->model);
-    p->model_flops_per_step = (double)point->global_batch * model_flops_per_sequence(&r->model);
-    p->peak_flops_per_rank = job->peak_flops;
-    put(p->peak_source, sizeof p->peak_source, job->peak_source);
-    p->emulated = job->emulated && point->nodes > 1;
-    p->oversubscribed = oversubscribed(job, point);
-    p->input_entropy = input_entropy();
-    put(p->gate, sizeof p->gate, "off");
-}
+/* ---- events ---- */
 
 static void note(struct record_point *rows, const char *kind, int64_t at_ns, const char *words)
 {
     struct event_row *event = RECORD_ADD(&rows->events, 1);
     event->at_ns = at_ns;
     event->rank = -1;
-    put(event->kind, sizeof event->kind, kind);
-    put(event->text, sizeof event->text, words);
+    point_text(event->kind, sizeof event->kind, kind);
+    point_text(event->text, sizeof event->text, words);
 }
 
 /* A wrong result ends the point's claim, not the point. */
@@ -179,7 +124,7 @@ static int keep_wrong(struct run *r, int rc)
     if (rc != FAIL_WRONG)
         return rc;
     if (!r->wrong[0])
-        put(r->wrong, sizeof r->wrong, fail_message());
+        point_text(r->wrong, sizeof r->wrong, fail_message());
     fail_clear();
     return 0;
 }
@@ -274,7 +219,8 @@ static void add_memory(struct run *r)
     for (int c = 0; c <= DEVICE_CLASSES; c++) {
         struct memory_row *row = RECORD_ADD(&r->measure.local.memory, 1);
         row->rank = r->plan.layout.rank;
-        put(row->class, sizeof row->class, c < DEVICE_CLASSES ? device_class_name(c) : "process");
+        point_text(row->class, sizeof row->class,
+                   c < DEVICE_CLASSES ? device_class_name(c) : "process");
         row->peak_bytes = c < DEVICE_CLASSES ? memory.peak_bytes[c] : memory.process_bytes;
     }
 }
@@ -304,11 +250,11 @@ static void verdict(struct run *r)
     char why[sizeof p->why] = "";
     if (r->job->study.check) {
         int failed = gate_verdict(r->rows, why, sizeof why);
-        put(p->gate, sizeof p->gate, failed || r->wrong[0] ? "failed" : "passed");
+        point_text(p->gate, sizeof p->gate, failed || r->wrong[0] ? "failed" : "passed");
     }
     if (!why[0])
         proof_verdict(r->rows, why, sizeof why);
-    put(p->why, sizeof p->why, r->wrong[0] ? r->wrong : why);
+    point_text(p->why, sizeof p->why, r->wrong[0] ? r->wrong : why);
     p->valid = !p->why[0];
 }
 
@@ -348,6 +294,10 @@ static void summarise(struct run *r, struct point_summary *summary)
 static void add_events(struct run *r)
 {
     int64_t now = units_now_ns() - r->job->t0_ns;
+    if (r->point->ranks > 1 && point_bound_to_one_core(r->job, r->point) > 0)
+        note(r->rows, "note", now,
+             "ranks are bound to one core each: communication takes its share of the core that "
+             "computes; with more cores a rank it has one of its own");
     if (!execute_has_scratch(&r->execute))
         note(r->rows, "note", now,
              "no memory for scratch copies: variants ran on the training state, which was made "
@@ -383,7 +333,7 @@ int point_run(struct job *job, const struct point *point, int rank, int order, c
     rc = point_plan(job, point, rank, &run.plan);
     TRY(agree_quietly(rc, comm));
     run.fault = planted(job, &run.plan.layout);
-    describe(&run, order);
+    point_describe(job, point, &run.plan, &run.model, order, &rows->point);
     TRY(agree_calls(&run));
     rows->point.setup_s = since(start);
     if (job->study.check)

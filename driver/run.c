@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/units.h"
 #include "driver/agree.h"
+#include "driver/point_row.h"
 #include "driver/point_run.h"
 #include "driver/watchdog.h"
 
@@ -23,15 +24,6 @@ int run_validate(const struct job *job)
         plan_release(&plan);
     }
     return rc;
-}
-
-/* -1: outside the point. Node n of the layout holds the job's ranks [n G, (n + 1) G). */
-static int rank_in_point(const struct job *job, const struct point *point)
-{
-    int node = job->rank / job->points.ranks_per_node;
-    int local = job->rank % job->points.ranks_per_node;
-    bool member = node < point->nodes && local < point->ranks_per_node;
-    return member ? node * point->ranks_per_node + local : -1;
 }
 
 static void print_point(const struct job *job, const struct record_point *row,
@@ -60,7 +52,7 @@ static void print_point(const struct job *job, const struct record_point *row,
 static int run_one(struct job *job, struct record *record, int index, int order, int *verdict)
 {
     const struct point *point = &job->points.point[index];
-    int rank = rank_in_point(job, point);
+    int rank = point_rank(job, point, job->rank);
     bool member = rank >= 0;
     struct record_point rows;
     struct point_summary summary;

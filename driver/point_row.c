@@ -1,0 +1,88 @@
+#include "driver/point_row.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "workloads/transformer.h"
+
+void point_text(char *to, size_t size, const char *from)
+{
+    snprintf(to, size, "%.*s", (int)size - 1, from);
+}
+
+int point_rank(const struct job *job, const struct point *point, int rank)
+{
+    int node = rank / job->points.ranks_per_node, local = rank % job->points.ranks_per_node;
+    bool member = node < point->nodes && local < point->ranks_per_node;
+    return member ? node * point->ranks_per_node + local : -1;
+}
+
+static bool is_member(const struct job *job, const struct point *point, int rank)
+{
+    return point_rank(job, point, rank) >= 0;
+}
+
+/* Members of the point on the same host with the same affinity as this one. */
+static int sharers(const struct job *job, const struct point *point, int rank)
+{
+    const struct discover_rank *me = &job->found.ranks[rank];
+    int n = 0;
+    for (int r = 0; r < job->size; r++) {
+        const struct discover_rank *other = &job->found.ranks[r];
+        n += is_member(job, point, r) && other->host == me->host &&
+             strcmp(other->cpus, me->cpus) == 0;
+    }
+    return n;
+}
+
+/* Members that share their cores need more of them than there are. */
+static bool oversubscribed(const struct job *job, const struct point *point)
+{
+    for (int r = 0; r < job->size; r++)
+        if (is_member(job, point, r) &&
+            sharers(job, point, r) * job->threads > job->found.ranks[r].n_cores)
+            return true;
+    return false;
+}
+
+int point_bound_to_one_core(const struct job *job, const struct point *point)
+{
+    int n = 0;
+    for (int rank = 0; rank < job->size; rank++)
+        n += is_member(job, point, rank) && job->found.ranks[rank].n_cores == 1;
+    return n;
+}
+
+void point_describe(const struct job *job, const struct point *point, const struct plan *plan,
+                    const struct model *model, int order, struct point_row *p)
+{
+    const struct degrees *d = &plan->layout.degrees;
+    p->point = point->index;
+    p->launch = job->launch;
+    p->order = order;
+    p->nodes = point->nodes;
+    p->ranks = point->ranks;
+    p->ranks_per_node = point->ranks_per_node;
+    p->tp = d->tp, p->pp = d->pp, p->cp = d->cp, p->ep = d->ep, p->dp = d->dp, p->shard = d->shard;
+    layout_text(&plan->layout, p->parallel, sizeof p->parallel);
+    point_text(p->scaling, sizeof p->scaling,
+               job->study.scaling == SCALING_WEAK ? "weak" : "strong");
+    point_text(p->model, sizeof p->model, model->name);
+    point_text(p->dtype, sizeof p->dtype, "fp32");
+    point_text(p->device, sizeof p->device, job->backend.device->name);
+    point_text(p->comm, sizeof p->comm, job->backend.comm->name);
+    point_text(p->input, sizeof p->input, point->input);
+    p->global_batch = point->global_batch;
+    p->micro_batch = point->micro_batch;
+    p->micro_steps = plan->micro_batches;
+    p->sequence = point->sequence;
+    p->tokens_per_step = point->global_batch * point->sequence;
+    p->parameters = model_parameters(model);
+    p->model_flops_per_step = (double)point->global_batch * model_flops_per_sequence(model);
+    p->peak_flops_per_rank = job->peak_flops;
+    point_text(p->peak_source, sizeof p->peak_source, job->peak_source);
+    p->emulated = job->emulated && point->nodes > 1;
+    p->oversubscribed = plan->layout.rank == 0 && oversubscribed(job, point);
+    p->input_entropy = input_entropy();
+    point_text(p->gate, sizeof p->gate, "off");
+}

@@ -158,6 +158,7 @@ static void capacity(struct account *a, const struct ledger *l, uint64_t seed)
     const struct account_series *full = &a->series[ACCOUNT_FULL];
     const struct account_series *stamped = &a->series[ACCOUNT_INSTRUMENTED];
     stats_mean_interval(full->period_ns, full->n, level, seed, &a->step_ns);
+    stats_positive(&a->step_ns);
     stats_quantile_interval(full->longest_ns, full->n, 0.50, level, &a->p50_ns);
     stats_quantile_interval(full->longest_ns, full->n, 0.95, level, &a->p95_ns);
     stats_quantile_interval(full->longest_ns, full->n, 0.99, level, &a->p99_ns);
@@ -175,12 +176,13 @@ static void capacity(struct account *a, const struct ledger *l, uint64_t seed)
         tokens += (double)c->tokens;
         steps++;
     }
-    a->tokens_per_step = tokens > 0.0 ? tokens / steps : (double)l->point->point.tokens_per_step;
+    a->tokens_per_step = tokens > 0.0 ? tokens / steps : (double)l->point->point.positions_per_step;
 }
 
 /*
- * Stall of plain full steps where their waits are stamped, else of instrumented ones. A point of
- * one rank has no axis to wait for, and neither measure.
+ * Stall of plain full steps where their waits are stamped, else of instrumented ones. A point
+ * without communication has no axis to wait for and none of the measures: full against
+ * compute-only steps are noise there.
  */
 static void exposed(struct account *a)
 {
@@ -190,6 +192,9 @@ static void exposed(struct account *a)
         a->stall_ns += isnan(axis->stall_ns) ? axis->stall_closed_ns : axis->stall_ns;
         a->interval_ns += axis->exposed_ns;
     }
+    if (a->n_axes == 0)
+        a->counterfactual_ns = a->slowdown_ns = a->disagreement_ns =
+            (struct stats_interval){NAN, NAN, NAN, 0};
 }
 
 int account_point(struct account *out, const struct record_point *point, uint64_t seed)

@@ -79,7 +79,8 @@ struct account {
         p99_ns; /* of the longest step; p95 from 72, p99 from 368 */
     double cv;
 
-    double stall_ns, interval_ns;            /* exposed communication, first two ways */
+    /* Exposed communication, three ways. Without an axis only difference_ns is known. */
+    double stall_ns, interval_ns;            /* first two */
     struct stats_interval counterfactual_ns; /* third: full - compute-only - slowdown - bubble */
     struct stats_interval slowdown_ns;       /* compute ops in full - in compute-only */
     struct stats_interval difference_ns;     /* full - compute-only */

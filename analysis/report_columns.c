@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "analysis/report_proof.h"
+
 double report_ms(double ns)
 {
     return ns / 1e6;
@@ -18,8 +20,7 @@ double report_tflops_per_device(const struct scaling_row *row)
 
 double report_mfu(const struct scaling_row *row)
 {
-    double peak = row->point->peak_flops_per_rank;
-    return peak > 0.0 ? report_tflops_per_device(row) * 1e12 / peak : (double)NAN;
+    return report_tflops_per_device(row) * 1e12 / row->peak_flops;
 }
 
 const char *report_status(const struct scaling_row *row)
@@ -133,14 +134,9 @@ static double bubble_ms(const struct point_row *p)
     return p->pp == 1 ? 0.0 : (double)NAN;
 }
 
-static double base_ranks(const struct report *r, const struct scaling_ratio *ratio)
+static int64_t base_ranks(const struct report *r, const struct scaling_ratio *ratio)
 {
-    return ratio->base >= 0 ? r->scaling->rows[ratio->base].point->ranks : (double)NAN;
-}
-
-static double base_tokens_per_s(const struct report *r, const struct scaling_ratio *ratio)
-{
-    return ratio->base >= 0 ? r->scaling->rows[ratio->base].tokens_per_s.value : (double)NAN;
+    return ratio->base >= 0 ? r->scaling->rows[ratio->base].point->ranks : REPORT_UNKNOWN;
 }
 
 static const char *slowest_host(const struct scaling_row *row)
@@ -151,15 +147,9 @@ static const char *slowest_host(const struct scaling_row *row)
                : account_host(&run->file->head, &run->account.record->point, run->account.slowest);
 }
 
-static double slowest_rank(const struct scaling_row *row)
+static int64_t or_unknown(int64_t value)
 {
-    int rank = report_slowest(row)->account.slowest;
-    return rank < 0 ? (double)NAN : rank;
-}
-
-static double or_nan(int64_t value)
-{
-    return value < 0 ? (double)NAN : (double)value;
+    return value < 0 ? REPORT_UNKNOWN : value;
 }
 
 #define MEAN(figure) scaling_mean(row, figure)
@@ -231,15 +221,16 @@ static double or_nan(int64_t value)
     X(TEXT, device, p->device)                                                                     \
     X(TEXT, comm, p->comm)                                                                         \
     X(TEXT, input, p->input)                                                                       \
-    X(INTEGER, emulated, p->emulated)                                                              \
-    X(INTEGER, oversubscribed, p->oversubscribed)                                                  \
-    X(INTEGER, valid, row->valid)                                                                  \
+    X(TRUTH, emulated, p->emulated != 0)                                                           \
+    X(TRUTH, oversubscribed, p->oversubscribed != 0)                                               \
+    X(TRUTH, valid, row->valid)                                                                    \
     X(TEXT, gate, p->gate)                                                                         \
+    X(TEXT, work, proof_of_work(row))                                                              \
     X(TEXT, why, p->why)                                                                           \
     X(REAL, step_ms_mean, report_ms(row->step_ns.value))                                           \
     X(REAL, tokens_per_s_lo, row->tokens_per_s.low)                                                \
     X(REAL, tokens_per_s_hi, row->tokens_per_s.high)                                               \
-    X(INTEGER, positions_per_step, p->tokens_per_step)                                             \
+    X(INTEGER, positions_per_step, p->positions_per_step)                                          \
     X(REAL, tokens_per_step, row->tokens_per_step)                                                 \
     X(INTEGER, samples_per_step, p->global_batch)                                                  \
     X(REAL, samples_per_s, (double)p->global_batch * 1e9 / row->step_ns.value)                     \
@@ -247,20 +238,20 @@ static double or_nan(int64_t value)
     X(REAL, speedup_hi, row->speedup.ratio.high)                                                   \
     X(REAL, efficiency_lo_pct, 100.0 * row->efficiency.ratio.low)                                  \
     X(REAL, efficiency_hi_pct, 100.0 * row->efficiency.ratio.high)                                 \
-    X(REAL, base_ranks, base_ranks(r, &row->efficiency))                                           \
-    X(REAL, base_tokens_per_s, base_tokens_per_s(r, &row->efficiency))                             \
+    X(INTEGER, base_ranks, base_ranks(r, &row->efficiency))                                        \
+    X(REAL, base_tokens_per_s, row->efficiency.base_tokens_per_s)                                  \
     X(REAL, eff_device_pct, 100.0 * row->eff_device.ratio.value)                                   \
     X(REAL, eff_device_lo_pct, 100.0 * row->eff_device.ratio.low)                                  \
     X(REAL, eff_device_hi_pct, 100.0 * row->eff_device.ratio.high)                                 \
     X(REAL, eff_node_pct, 100.0 * row->eff_node.ratio.value)                                       \
     X(REAL, eff_node_lo_pct, 100.0 * row->eff_node.ratio.low)                                      \
     X(REAL, eff_node_hi_pct, 100.0 * row->eff_node.ratio.high)                                     \
-    X(REAL, node_base_ranks, base_ranks(r, &row->eff_node))                                        \
-    X(REAL, node_base_tokens_per_s, base_tokens_per_s(r, &row->eff_node))                          \
+    X(INTEGER, node_base_ranks, base_ranks(r, &row->eff_node))                                     \
+    X(REAL, node_base_tokens_per_s, row->eff_node.base_tokens_per_s)                               \
     X(REAL, inc_eff_lo_pct, 100.0 * row->incremental.ratio.low)                                    \
     X(REAL, inc_eff_hi_pct, 100.0 * row->incremental.ratio.high)                                   \
-    X(REAL, inc_base_ranks, base_ranks(r, &row->incremental))                                      \
-    X(INTEGER, unpaired, row->speedup.unpaired || row->eff_node.unpaired)                          \
+    X(INTEGER, inc_base_ranks, base_ranks(r, &row->incremental))                                   \
+    X(TRUTH, unpaired, row->speedup.unpaired || row->eff_node.unpaired)                            \
     X(REAL, exposed_stall_ms, MEAN(stall_ms))                                                      \
     X(REAL, exposed_interval_ms, MEAN(interval_ms))                                                \
     X(REAL, exposed_counterfactual_ms, MEAN(counterfactual_ms))                                    \
@@ -281,15 +272,14 @@ static double or_nan(int64_t value)
     X(REAL, stamps_ratio_hi, MEAN(stamps_ratio_hi))                                                \
     X(REAL, tflops_per_s_gpu, report_tflops_per_device(row))                                       \
     X(REAL, model_flops_per_step, p->model_flops_per_step)                                         \
-    X(REAL, peak_tflops_per_s_gpu,                                                                 \
-      p->peak_flops_per_rank > 0.0 ? p->peak_flops_per_rank / 1e12 : (double)NAN)                  \
-    X(TEXT, peak_source, p->peak_source)                                                           \
-    X(REAL, slowest_rank, slowest_rank(row))                                                       \
+    X(REAL, peak_tflops_per_s_gpu, row->peak_flops / 1e12)                                         \
+    X(TEXT, peak_source, row->peak_source)                                                         \
+    X(INTEGER, slowest_rank, or_unknown(report_slowest(row)->account.slowest))                     \
     X(REAL, slowest_pct, 100.0 * report_slowest(row)->account.slowest_share)                       \
     X(REAL, slowest_mads, report_slowest(row)->account.slowest_mads)                               \
     X(REAL, initial_loss, p->initial_loss)                                                         \
     X(REAL, final_loss, p->final_loss)                                                             \
-    X(REAL, process_peak_bytes, or_nan(report_peak_bytes(row)))                                    \
+    X(INTEGER, process_peak_bytes, or_unknown(report_peak_bytes(row)))                             \
     X(REAL, gate_s, p->gate_s)                                                                     \
     X(REAL, setup_s, p->setup_s)                                                                   \
     X(REAL, init_s, p->init_s)                                                                     \
@@ -299,6 +289,7 @@ static double or_nan(int64_t value)
 
 /* One function per column; the ROW_* macros name the field of struct report_value. */
 #define FIELD_INTEGER integer
+#define FIELD_TRUTH integer
 #define FIELD_REAL real
 #define FIELD_TEXT text
 #define COLUMN_FUNCTION(kind_, name_, value_)                                                      \

@@ -10,11 +10,13 @@
 
 #include "analysis/report.h"
 
-enum report_kind { REPORT_INTEGER, REPORT_REAL, REPORT_TEXT };
+/* A truth is 0 or 1 in CSV, false or true in JSON. */
+enum report_kind { REPORT_INTEGER, REPORT_TRUTH, REPORT_REAL, REPORT_TEXT };
+#define REPORT_UNKNOWN INT64_MIN
 
 struct report_value {
     enum report_kind kind;
-    int64_t integer;
+    int64_t integer;  /* REPORT_UNKNOWN */
     double real;      /* NaN: unknown */
     const char *text; /* borrowed; "" : unknown */
 };

@@ -24,9 +24,10 @@ static void print_text(FILE *to, const char *text)
 
 static void print_value(FILE *to, struct report_value value)
 {
-    if (value.kind == REPORT_INTEGER)
-        fprintf(to, "%" PRId64, value.integer);
-    else if (value.kind == REPORT_TEXT)
+    if (value.kind == REPORT_INTEGER || value.kind == REPORT_TRUTH) {
+        if (value.integer != REPORT_UNKNOWN)
+            fprintf(to, "%" PRId64, value.integer);
+    } else if (value.kind == REPORT_TEXT)
         print_text(to, value.text);
     else if (isfinite(value.real))
         fprintf(to, "%.17g", value.real);

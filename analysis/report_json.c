@@ -40,16 +40,26 @@ static json_t *interval(const struct stats_interval *x, double scale)
     return json;
 }
 
+static json_t *cell(struct report_value value)
+{
+    switch (value.kind) {
+    case REPORT_INTEGER:
+        return value.integer != REPORT_UNKNOWN ? json_integer(value.integer) : json_null();
+    case REPORT_TRUTH:
+        return json_boolean(value.integer != 0);
+    case REPORT_REAL:
+        return real(value.real);
+    case REPORT_TEXT:
+        return value.text[0] != '\0' ? text(value.text) : json_null();
+    }
+    return json_null();
+}
+
 static json_t *curve_row(const struct report *report, const struct scaling_row *row)
 {
     json_t *json = json_object();
-    for (int c = 0; c < report_n_columns(); c++) {
-        struct report_value value = report_value(c, report, row);
-        json_t *item = value.kind == REPORT_INTEGER ? json_integer(value.integer)
-                       : value.kind == REPORT_REAL  ? real(value.real)
-                                                    : text(value.text);
-        json_object_set_new(json, report_column_name(c), item);
-    }
+    for (int c = 0; c < report_n_columns(); c++)
+        json_object_set_new(json, report_column_name(c), cell(report_value(c, report, row)));
     return json;
 }
 

@@ -44,6 +44,47 @@ void notes_shape(char text[32], const struct point_row *point)
     snprintf(text, 32, "%dx%d", point->nodes, point->ranks_per_node);
 }
 
+void notes_launch(char text[32], const struct scaling_run *run)
+{
+    snprintf(text, 32, "%d.%d", run->file_index, run->account.record->point.launch);
+}
+
+/* The factor that equal blocks of a run may differ by; infinite where nothing bounds it. */
+static double noise_of(const struct account *a)
+{
+    const struct stats_interval *x = &a->aa_ratio;
+    if (isnan(x->value) || x->n < 2)
+        return 1.0;
+    return isnan(x->low) || isnan(x->high) ? (double)INFINITY : fmax(x->high, 1.0 / x->low);
+}
+
+static bool is_noisy(const struct scaling_run *run)
+{
+    const struct stats_interval *x = &run->account.aa_ratio;
+    return isinf(noise_of(&run->account)) || x->low < 0.9 || x->high > 1.1;
+}
+
+bool notes_noisy(char *text, size_t size, const struct scaling *scaling)
+{
+    const struct scaling_run *worst = NULL;
+    char shape[32], factor[32] = "more than can be bounded";
+    text[0] = '\0';
+    for (int i = 0; i < scaling->n_runs; i++)
+        if (is_noisy(&scaling->runs[i]) &&
+            (worst == NULL || noise_of(&scaling->runs[i].account) > noise_of(&worst->account)))
+            worst = &scaling->runs[i];
+    if (worst == NULL)
+        return false;
+    notes_shape(shape, &worst->account.record->point);
+    if (isfinite(noise_of(&worst->account)))
+        snprintf(factor, sizeof factor, "up to x%.2g", noise_of(&worst->account));
+    snprintf(text, size,
+             "NOISY: odd and even blocks differ by %s at %s; no ratio here is known better than "
+             "that",
+             factor, shape);
+    return true;
+}
+
 const char *notes_coverage(const struct scaling *scaling)
 {
     return scaling->n_launches < SCALING_LAUNCHES_ENOUGH
@@ -109,16 +150,100 @@ static void about_points(struct notes *notes, const struct scaling *s)
         note(notes, "unpaired ratios (%s): marked u; their two sides share no launch", list);
 }
 
-static void about_validity(struct notes *notes, const struct scaling_row *row)
+/* The launches that a ratio of `row` was taken in and what its base gave there. */
+static bool describe_base(char *text, size_t size, const struct scaling *s,
+                          const struct scaling_row *row, const struct scaling_ratio *ratio,
+                          const char *name)
+{
+    char shape[32], launch[32];
+    size_t used;
+    int n = 0;
+    text[0] = '\0';
+    if (ratio->base < 0 || !ratio->partial || ratio->unpaired)
+        return false;
+    const struct scaling_row *base = &s->rows[ratio->base];
+    notes_shape(shape, base->point);
+    used = (size_t)snprintf(text, size, "%s within launch", name);
+    for (int i = 0; i < base->n_used && used < size; i++)
+        if (scaling_shares(row, &base->runs[i])) {
+            notes_launch(launch, &base->runs[i]);
+            used += (size_t)snprintf(text + used, size - used, "%s %s", n++ > 0 ? "," : "", launch);
+        }
+    if (used < size)
+        snprintf(text + used, size - used, ", where %s gave %.1f tokens/s", shape,
+                 ratio->base_tokens_per_s);
+    return true;
+}
+
+/* Points of one base and its launches, in one sentence. */
+static void about_base(struct notes *notes, const struct scaling *s, bool node, const char *name)
+{
+    char text[256], other[256], list[256], shape[32];
+    for (int i = 0; i < s->n_rows; i++) {
+        const struct scaling_row *row = &s->rows[i];
+        size_t used = 0;
+        bool first = true;
+        if (!describe_base(text, sizeof text, s, row, node ? &row->eff_node : &row->speedup, name))
+            continue;
+        for (int j = 0; j < s->n_rows && used < sizeof list; j++) {
+            const struct scaling_row *too = &s->rows[j];
+            describe_base(other, sizeof other, s, too, node ? &too->eff_node : &too->speedup, name);
+            if (strcmp(text, other) != 0)
+                continue;
+            first = first && j >= i;
+            notes_shape(shape, too->point);
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? ", " : "",
+                                     shape);
+        }
+        if (first)
+            note(notes, "%s: %s", list, text);
+    }
+}
+
+static bool is_above_peak(const struct scaling_row *row)
+{
+    return report_mfu(row) > 1.0;
+}
+
+static void about_peaks(struct notes *notes, const struct scaling *s)
+{
+    char list[512];
+    for (int i = 0; i < s->n_rows; i++) {
+        const struct scaling_row *row = &s->rows[i];
+        if (row->peak_flops > 1.05 * row->peak_lowest_flops)
+            note(notes,
+                 "the peaks of the launches differ, %.4g to %.4g TFLOP/s; MFU is over the largest",
+                 row->peak_lowest_flops / 1e12, row->peak_flops / 1e12);
+    }
+    list_points(list, sizeof list, s, is_above_peak);
+    if (list[0] != '\0')
+        note(notes,
+             "MFU above 100 %% (%s): the peak was measured too low, and MFU is too high everywhere",
+             list);
+}
+
+static void about_validity(struct notes *notes, const struct scaling_row *row, bool launches)
 {
     for (int i = 0; i < row->n_runs; i++) {
         const struct point_row *p = &row->runs[i].account.record->point;
-        char shape[32];
+        char shape[32], launch[32];
+        if (p->valid)
+            continue;
         notes_shape(shape, p);
-        if (!p->valid)
-            note(notes, "INVALID: point %d (%s), launch %d: %s; it enters no curve and is no base",
-                 p->point, shape, p->launch, p->why[0] != '\0' ? p->why : "no reason recorded");
+        notes_launch(launch, &row->runs[i]);
+        note(notes, "INVALID: point %d (%s)%s%s: %s; it enters no curve and is no base", p->point,
+             shape, launches ? ", launch " : "", launches ? launch : "",
+             p->why[0] != '\0' ? p->why : "no reason recorded");
     }
+}
+
+/* Beyond its interval, and more than a hundredth of the step: less is nobody's concern. */
+static bool disagrees(const struct account *a)
+{
+    const struct stats_interval *x = &a->disagreement_ns;
+    double step_ns = a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_STEP];
+    return a->record->point.ranks > 1 && fabs(x->value) > 0.01 * step_ns &&
+           (x->low > 0.0 || x->high < 0.0);
 }
 
 static void about_account(struct notes *notes, const struct account *a)
@@ -137,7 +262,7 @@ static void about_account(struct notes *notes, const struct account *a)
     if (a->worst_residual_share > 0.01)
         note(notes, "%s: rank %d cannot explain %.1f %% of its step (residual above 1 %%)", shape,
              a->worst_residual_rank, 100.0 * a->worst_residual_share);
-    if (a->disagreement_ns.low > 0.0 || a->disagreement_ns.high < 0.0)
+    if (disagrees(a))
         note(notes,
              "%s: stall and counterfactual disagree by %.3f ms, interval %.3f to %.3f without 0",
              shape, report_ms(a->disagreement_ns.value), report_ms(a->disagreement_ns.low),
@@ -187,15 +312,21 @@ void notes_collect(struct notes *out, const struct report *report)
 {
     const struct scaling *s = report->scaling;
     *out = (struct notes){0};
+    char noise[256];
+    if (notes_noisy(noise, sizeof noise, s))
+        note(out, "%s", noise);
     about_faults(out, report);
     about_points(out, s);
+    about_base(out, s, false, "speedup");
+    about_base(out, s, true, "eff_node");
+    about_peaks(out, s);
     for (int i = 0; i < report->n_files; i++)
         if (!report->files[i]->whole)
             note(out, "%s is a parts directory: the study has not been finished",
                  report->files[i]->path);
     for (int i = 0; i < s->n_rows; i++) {
         const struct scaling_row *row = &s->rows[i];
-        about_validity(out, row);
+        about_validity(out, row, s->n_launches > 1);
         for (int j = 0; j < row->n_runs; j++) {
             about_account(out, &row->runs[j].account);
             about_steps(out, row->runs[j].account.record);

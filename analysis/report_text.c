@@ -5,19 +5,23 @@
 
 #include "analysis/report_columns.h"
 #include "analysis/report_notes.h"
+#include "analysis/report_proof.h"
 #include "analysis/report_table.h"
+
+static const char *plural(int64_t n)
+{
+    return n == 1 ? "" : "s";
+}
 
 static void print_files(FILE *to, const struct report *r)
 {
     for (int i = 0; i < r->n_files; i++)
         fprintf(to, "# %s %s\n", i == 0 ? "study" : "     ", r->files[i]->path);
-    fprintf(to, "# digest %.16s, %d %s, %d %s, seed %s of the study, %llu of the intervals\n",
-            r->files[0]->head.study_digest, r->scaling->n_rows,
-            r->scaling->n_rows == 1 ? "point" : "points", r->scaling->n_launches,
-            r->scaling->n_launches == 1 ? "launch" : "launches",
-            report_attribute(r, "study", "seed")[0] != '\0' ? report_attribute(r, "study", "seed")
-                                                            : "-",
-            (unsigned long long)r->seed);
+    const char *seed = report_attribute(r, "study", "seed");
+    fprintf(to, "# digest %.16s, %d point%s, %d %s; seeds: study %s, bootstrap %llu\n",
+            r->files[0]->head.study_digest, r->scaling->n_rows, plural(r->scaling->n_rows),
+            r->scaling->n_launches, r->scaling->n_launches == 1 ? "launch" : "launches",
+            seed[0] != '\0' ? seed : "-", (unsigned long long)r->seed);
 }
 
 static bool same_kind(const struct host_row *a, const struct host_row *b)
@@ -36,11 +40,10 @@ static void print_machine(FILE *to, const struct record_head *head)
             n++;
         if (first->launch != 0)
             continue;
-        fprintf(to, "# machine %lld %s of %s, %d cores, %.1f GiB, %d %s:", (long long)n,
-                n == 1 ? "host" : "hosts",
-                first->processor[0] != '\0' ? first->processor : "unknown processor", first->cores,
-                (double)first->memory_bytes / 1073741824.0, first->ranks,
-                first->ranks == 1 ? "rank" : "ranks");
+        fprintf(to, "# machine %lld host%s of %s, %s%d core%s, %.1f GiB, %d rank%s:", (long long)n,
+                plural(n), first->processor[0] != '\0' ? first->processor : "unknown processor",
+                n == 1 ? "" : "each ", first->cores, plural(first->cores),
+                (double)first->memory_bytes / 1073741824.0, first->ranks, plural(first->ranks));
         for (int64_t k = 0; k < n && k < NAMES; k++)
             fprintf(to, " %s", first[k].name);
         fprintf(to, "%s\n", n > NAMES ? " ..." : "");
@@ -55,9 +58,11 @@ static void print_work(FILE *to, const struct point_row *p)
         fprintf(to,
                 "# weak scaling: work grows with ranks; efficiency is the rate per rank kept\n");
     else
-        fprintf(to,
-                "# strong scaling: every point does the same %lld samples of %lld tokens a step\n",
-                (long long)p->global_batch, (long long)p->sequence);
+        fprintf(
+            to,
+            "# strong scaling: every point does the same %lld sample%s of %lld token%s a step\n",
+            (long long)p->global_batch, plural(p->global_batch), (long long)p->sequence,
+            plural(p->sequence));
 }
 
 enum { OF_SPEEDUP = 1, OF_DEVICE = 2, OF_NODE = 4 };
@@ -91,28 +96,29 @@ static void print_bases(FILE *to, const struct scaling *s, int set)
         for (int bit = 0; bit < 3; bit++)
             if (of & 1 << bit)
                 fprintf(to, "%s %s", named++ > 0 ? "," : "", names[bit]);
-        fprintf(to, ": %s, %d %s, %.1f tokens/s, %.3f ms a step\n", shape, row->point->ranks,
-                row->point->ranks == 1 ? "device" : "devices", row->tokens_per_s.value,
-                report_ms(row->step_ns.value));
+        fprintf(to, ": %s, %d device%s, %.1f tokens/s, %.3f ms a step\n", shape, row->point->ranks,
+                plural(row->point->ranks), row->tokens_per_s.value, report_ms(row->step_ns.value));
     }
 }
 
-static void print_mfu(FILE *to, const struct point_row *p)
+static void print_mfu(FILE *to, const struct scaling_row *row)
 {
-    if (!(p->peak_flops_per_rank > 0.0)) {
+    if (isnan(row->peak_flops)) {
         fprintf(to, "# MFU     not given: no peak was measured\n");
         return;
     }
     fprintf(
         to,
         "# MFU     model FLOPs (forward and backward, causal half, logits, no recompute) over a "
-        "measured rate, not a vendor's peak:\n#         %.4g GFLOP/s a device (%s)\n",
-        p->peak_flops_per_rank / 1e9, p->peak_source);
+        "measured rate, not a vendor's peak:\n#         %.4g TFLOP/s a device (%s)\n",
+        row->peak_flops / 1e12, row->peak_source);
 }
 
-static double half_width_pct(const struct stats_interval *x)
+/* The larger side of an interval; NaN where one of them has no end. */
+static double larger_side(const struct stats_interval *x)
 {
-    return 100.0 * (x->high - x->low) / 2.0 / x->value;
+    double up = x->high - x->value, down = x->value - x->low;
+    return isnan(up) || isnan(down) ? (double)NAN : fmax(up, down);
 }
 
 static void ratio_cell(struct table *t, const struct scaling_ratio *ratio, double factor,
@@ -124,8 +130,10 @@ static void ratio_cell(struct table *t, const struct scaling_ratio *ratio, doubl
 static void flags_cell(struct table *t, const struct scaling_row *row)
 {
     char text[TABLE_CELL];
-    snprintf(text, sizeof text, "%s%s%s", report_status(row), row->point->emulated ? ",emul" : "",
-             row->point->oversubscribed ? ",over" : "");
+    bool work = strncmp(row->point->gate, "failed", sizeof row->point->gate) != 0 &&
+                strcmp(proof_of_work(row), "failed") == 0;
+    snprintf(text, sizeof text, "%s%s%s%s", report_status(row), work ? ":work" : "",
+             row->point->emulated ? ",emul" : "", row->point->oversubscribed ? ",over" : "");
     table_text(t, text);
 }
 
@@ -141,10 +149,10 @@ static void print_curve(FILE *to, const struct scaling *s, int set)
         table_int(&t, row->point->nodes);
         table_int(&t, row->point->ranks);
         table_digits(&t, row->tokens_per_s.value, 6);
-        table_real(&t, half_width_pct(&row->step_ns), 2);
+        table_real(&t, 100.0 * larger_side(&row->tokens_per_s) / row->tokens_per_s.value, 2);
         table_digits(&t, row->tokens_per_s.value / row->point->ranks, 6);
         ratio_cell(&t, &row->speedup, 1.0, 3);
-        table_real(&t, (row->speedup.ratio.high - row->speedup.ratio.low) / 2.0, 3);
+        table_real(&t, larger_side(&row->speedup.ratio), 3);
         ratio_cell(&t, &row->eff_device, 100.0, 1);
         ratio_cell(&t, &row->eff_node, 100.0, 1);
         ratio_cell(&t, &row->incremental, 100.0, 1);
@@ -171,20 +179,25 @@ static void print_notes(FILE *to, const struct report *r)
 static void print_labels(FILE *to, const struct scaling *s)
 {
     int emulated = 0, over = 0, invalid = 0;
+    char text[512];
+    if (notes_noisy(text, sizeof text, s))
+        fprintf(to, "# %s\n", text);
     for (int i = 0; i < s->n_rows; i++) {
         emulated += s->rows[i].point->emulated != 0;
         over += s->rows[i].point->oversubscribed != 0;
         invalid += !s->rows[i].valid;
     }
     if (emulated > 0)
-        fprintf(to, "# EMULATED NODES: %d of %d points ran declared nodes on one host\n", emulated,
-                s->n_rows);
+        fprintf(to, "# EMULATED NODES: %d of %d point%s ran declared nodes on one host\n", emulated,
+                s->n_rows, plural(s->n_rows));
     if (over > 0)
-        fprintf(to, "# OVERSUBSCRIBED: %d of %d points had more ranks than cores\n", over,
-                s->n_rows);
+        fprintf(to, "# OVERSUBSCRIBED: %d of %d point%s had more ranks than cores\n", over,
+                s->n_rows, plural(s->n_rows));
     if (invalid > 0)
-        fprintf(to, "# INVALID: %d of %d points failed their proof and enter no curve\n", invalid,
-                s->n_rows);
+        fprintf(to, "# INVALID: %d of %d point%s failed: in no curve, and no base\n", invalid,
+                s->n_rows, plural(s->n_rows));
+    proof_sentence(text, sizeof text, s);
+    fprintf(to, "# proof   %s\n", text);
 }
 
 /* What the rows of a set have in common, their bases, and their curve. */
@@ -196,7 +209,7 @@ static void print_set(FILE *to, const struct scaling *s, int first)
                 s->n_sets);
     print_work(to, row->point);
     print_bases(to, s, row->set);
-    print_mfu(to, row->point);
+    print_mfu(to, row);
     fprintf(to, "# +-      95 %% interval; %s\n#\n", notes_coverage(s));
     print_curve(to, s, row->set);
 }
@@ -210,6 +223,8 @@ void report_text(FILE *to, const struct report *report)
     for (int i = 0; i < s->n_rows; i++)
         if (i == 0 || s->rows[i].set != s->rows[i - 1].set)
             print_set(to, s, i);
-    report_text_details(to, report);
     print_notes(to, report);
+    report_text_details(to, report);
+    fprintf(to, "#\n# columns are defined in analysis/README.md; scalereport schema describes the "
+                "file\n");
 }

@@ -5,17 +5,19 @@
 #include <string.h>
 
 #include "analysis/report_columns.h"
+#include "analysis/report_notes.h"
 #include "analysis/report_table.h"
 
-/* Who a row is about; the launch too, since the tables below have one row per run. */
-static void key_cells(struct table *t, const struct scaling_run *run)
+/* Who a row is about; with several launches a point may have several rows. */
+static void key_cells(struct table *t, const struct scaling_run *run, bool launches)
 {
     const struct point_row *p = &run->account.record->point;
     char launch[32];
     table_int(t, p->nodes);
     table_int(t, p->ranks);
-    snprintf(launch, sizeof launch, "%d.%d", run->file_index, p->launch);
-    table_text(t, launch);
+    notes_launch(launch, run);
+    if (launches)
+        table_text(t, launch);
 }
 
 static void slowest_cell(struct table *t, const struct scaling_run *run)
@@ -28,11 +30,11 @@ static void slowest_cell(struct table *t, const struct scaling_run *run)
     table_text(t, text);
 }
 
-static void stability_row(struct table *t, const struct scaling_run *run)
+static void stability_row(struct table *t, const struct scaling_run *run, bool launches)
 {
     const struct account *a = &run->account;
     double step = a->series[ACCOUNT_FULL].term_ns[TERM_STEP];
-    key_cells(t, run);
+    key_cells(t, run, launches);
     table_real(t, report_ms(a->p50_ns.value), 3);
     table_real(t, report_ms(a->p95_ns.value), 3);
     table_real(t, report_ms(a->p99_ns.value), 3);
@@ -47,11 +49,11 @@ static void stability_row(struct table *t, const struct scaling_run *run)
     table_real(t, a->slowest_mads, 1);
 }
 
-static void closure_row(struct table *t, const struct scaling_run *run)
+static void closure_row(struct table *t, const struct scaling_run *run, bool launches)
 {
     const struct account *a = &run->account;
     const double *term = a->series[ACCOUNT_INSTRUMENTED].term_ns;
-    key_cells(t, run);
+    key_cells(t, run, launches);
     for (int i = TERM_STEP; i <= TERM_INPUT; i++)
         table_real(t, report_ms(term[i]), 3);
     table_real(t, report_ms(term[TERM_STALL]), 3);
@@ -61,24 +63,26 @@ static void closure_row(struct table *t, const struct scaling_run *run)
     table_int(t, a->series[ACCOUNT_INSTRUMENTED].n);
 }
 
-static void variant_row(struct table *t, const struct scaling_run *run)
+static void variant_row(struct table *t, const struct scaling_run *run, bool launches)
 {
     const struct account *a = &run->account;
-    key_cells(t, run);
+    key_cells(t, run, launches);
     table_real(t, report_ms(a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_STEP]), 3);
     table_real(t, report_ms(a->series[ACCOUNT_COMPUTE].term_ns[TERM_STEP]), 3);
     table_real(t, report_ms(a->series[ACCOUNT_COMM].term_ns[TERM_STEP]), 3);
     table_real(t, report_ms(a->difference_ns.value), 3);
     table_real(t, report_ms(a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_STALL]), 3);
     table_real(t, report_ms(a->slowdown_ns.value), 3);
+    table_real(t, report_ms(a->slowdown_ns.low), 3);
+    table_real(t, report_ms(a->slowdown_ns.high), 3);
     table_real(t, report_ms(a->disagreement_ns.value), 3);
     table_real(t, report_ms(a->disagreement_ns.high - a->disagreement_ns.low) / 2.0, 3);
 }
 
-static void control_row(struct table *t, const struct scaling_run *run)
+static void control_row(struct table *t, const struct scaling_run *run, bool launches)
 {
     const struct account *a = &run->account;
-    key_cells(t, run);
+    key_cells(t, run, launches);
     table_real(t, a->aa_ratio.value, 4);
     table_real(t, a->aa_ratio.low, 4);
     table_real(t, a->aa_ratio.high, 4);
@@ -97,12 +101,12 @@ static double wire_gb_per_s(const struct account_axis *axis)
                                                              : (double)NAN;
 }
 
-static void axis_rows(struct table *t, const struct scaling_run *run)
+static void axis_rows(struct table *t, const struct scaling_run *run, bool launches)
 {
     const struct account *a = &run->account;
     for (int i = 0; i < a->n_axes; i++) {
         const struct account_axis *axis = &a->axes[i];
-        key_cells(t, run);
+        key_cells(t, run, launches);
         table_text(t, axis->name);
         table_real(t, axis->calls, 1);
         table_real(t, axis->waits, 1);
@@ -117,13 +121,13 @@ static void axis_rows(struct table *t, const struct scaling_run *run)
     }
 }
 
-static void work_row(struct table *t, const struct scaling_run *run)
+static void work_row(struct table *t, const struct scaling_run *run, bool launches)
 {
     const struct account *a = &run->account;
     const struct point_row *p = &a->record->point;
     double step_s = a->step_ns.value / 1e9;
-    key_cells(t, run);
-    table_int(t, p->tokens_per_step);
+    key_cells(t, run, launches);
+    table_int(t, p->positions_per_step);
     table_real(t, a->tokens_per_step, 0);
     table_int(t, p->global_batch);
     table_digits(t, (double)p->global_batch / step_s, 5);
@@ -145,12 +149,12 @@ static int64_t process_peak(const struct record_point *point)
     return peak;
 }
 
-static void phase_row(struct table *t, const struct scaling_run *run)
+static void phase_row(struct table *t, const struct scaling_run *run, bool launches)
 {
     const struct record_point *record = run->account.record;
     const struct point_row *p = &record->point;
     int64_t peak = process_peak(record);
-    key_cells(t, run);
+    key_cells(t, run, launches);
     table_real(t, p->setup_s, 3);
     table_real(t, p->init_s, 3);
     table_real(t, p->prove_s, 3);
@@ -164,51 +168,59 @@ static void phase_row(struct table *t, const struct scaling_run *run)
 /* The tables in the order in which they are read: what, why, how far to trust it, of what. */
 static const struct {
     const char *title, *columns;
-    void (*row)(struct table *, const struct scaling_run *);
+    void (*row)(struct table *, const struct scaling_run *, bool launches);
 } tables[] = {
-    {"stability (longest rank of a step) and exposed communication, three ways, in ms a step",
-     "nodes ranks launch p50_ms p95_ms p99_ms cv_% stall_ms interval_ms counterf_ms +-_ms "
-     "exposed_% "
-     "slowest_rank +_% MAD",
+    {"full steps: stability (longest rank of a step); exposed communication in ms a step, three "
+     "ways: stall of full steps,\n# interval of instrumented steps, counterfactual of instrumented "
+     "and compute-only steps",
+     "p50_ms p95_ms p99_ms cv_% stall_ms interval_ms counterf_ms +-_ms exposed_% slowest_rank +_% "
+     "MAD",
      stability_row},
-    {"decomposition of instrumented steps in ms: step = compute + input + stall + idle + residual; "
-     "worst: |residual| of a rank",
-     "nodes ranks launch step_ms compute_ms input_ms stall_ms idle_ms residual_ms worst_% steps",
-     closure_row},
-    {"variants in ms a step: disagreement = full - compute-only - stall - slowdown, not forced to "
-     "0",
-     "nodes ranks launch full_ms compute-only_ms comm-only_ms full-co_ms stall_ms slowdown_ms "
+    {"instrumented steps in ms: step = compute + input + stall + idle + residual; worst: "
+     "|residual| of a rank",
+     "step_ms compute_ms input_ms stall_ms idle_ms residual_ms worst_% steps", closure_row},
+    {"instrumented, compute-only and comm-only steps in ms: full-co = instr - compute-only; "
+     "disagree = full-co - stall_instr - slowdown,\n# not forced to 0",
+     "instr_ms compute-only_ms comm-only_ms full-co_ms stall_instr_ms slowdown_ms slow_low "
+     "slow_high "
      "disagree_ms +-_ms",
      variant_row},
-    {"communication by axis, a step and rank: stall in plain and in instrumented steps, transfer "
-     "against waiting for late peers",
-     "nodes ranks launch axis calls waits wire_MB stall_ms stall_instr_ms comm_ms exposed_ms "
-     "transfer_ms skew_ms wire_GB/s",
+    {"communication by axis, a step and rank: stall of full steps; stall_instr, comm and exposed "
+     "of "
+     "instrumented steps;\n# calls, transfer and skew (waiting for late peers) come from one step "
+     "of "
+     "each block",
+     "axis calls waits wire_MB stall_ms stall_instr_ms comm_ms exposed_interval_ms transfer_ms "
+     "skew_ms wire_GB/s",
      axis_rows},
-    {"controls: odd against even full blocks, instrumented against full steps; steps measured of "
-     "each kind",
-     "nodes ranks launch A/A A/A_low A/A_high stamps stamps_low stamps_high full instr compute "
-     "comm "
-     "blocks",
+    {"controls: odd against even blocks of full steps, instrumented against full steps; steps "
+     "measured of each kind, full blocks",
+     "A/A A/A_low A/A_high stamps stamps_low stamps_high full instr compute comm blocks",
      control_row},
-    {"work a step",
-     "nodes ranks launch tokens/step valid/step samples/step samples/s micro_batch micro_steps "
-     "sequence first_loss last_loss entropy",
+    {"work of a full step, and losses of the first and the last",
+     "positions/step valid/step samples/step samples/s micro_batch micro_steps sequence first_loss "
+     "last_loss entropy",
      work_row},
-    {"outside the timed steps",
-     "nodes ranks launch setup_s init_s prove_s gate_s warm_up_s timed_s process_MiB clock_us",
-     phase_row},
+    {"outside the timed steps; timed: all kinds of steps together",
+     "setup_s init_s prove_s gate_s warm_up_s timed_s process_MiB clock_us", phase_row},
 };
 
 void report_text_details(FILE *to, const struct report *report)
 {
     const struct scaling *s = report->scaling;
+    bool launches = s->n_launches > 1;
+    if (launches)
+        fprintf(to, "#\n# launch is FILE.LAUNCH: the file as listed above from 0, and its launch, "
+                    "0 or that of a --resume\n");
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         struct table t;
+        char columns[512];
         fprintf(to, "#\n# %s\n", tables[i].title);
-        table_open(&t, tables[i].columns);
+        snprintf(columns, sizeof columns, "nodes ranks %s%s", launches ? "launch " : "",
+                 tables[i].columns);
+        table_open(&t, columns);
         for (int j = 0; j < s->n_runs; j++)
-            tables[i].row(&t, &s->runs[j]);
+            tables[i].row(&t, &s->runs[j], launches);
         table_close(&t, to);
     }
 }

@@ -125,6 +125,7 @@ static void measure_row(struct scaling_row *row, uint64_t seed)
     for (int i = 0; i < row->n_used; i++)
         series[i] = periods(&row->runs[i]);
     stats_launches_interval(series, row->n_used, level, seed, &row->step_ns);
+    stats_positive(&row->step_ns);
     free(series);
     row->tokens_per_step = scaling_mean(row, tokens_of);
     double tokens = row->tokens_per_step * 1e9;
@@ -158,6 +159,32 @@ static void make_rows(struct scaling *s, uint64_t seed)
     }
 }
 
+bool scaling_shares(const struct scaling_row *row, const struct scaling_run *run)
+{
+    for (int i = 0; i < row->n_used; i++)
+        if (same_launch(&row->runs[i], run))
+            return true;
+    return false;
+}
+
+/* A curve has one peak, the largest that one of its launches saw: a GEMM can only be disturbed. */
+static void find_peak(const struct scaling *s, struct scaling_row *row)
+{
+    row->peak_flops = row->peak_lowest_flops = NAN;
+    row->peak_source = "";
+    for (int i = 0; i < s->n_runs; i++) {
+        const struct point_row *p = point_of(&s->runs[i]);
+        double peak = p->peak_flops_per_rank;
+        if (!(peak > 0.0) || set_order(p, row->point) != 0)
+            continue;
+        if (!(peak <= row->peak_flops)) {
+            row->peak_flops = peak;
+            row->peak_source = p->peak_source;
+        }
+        row->peak_lowest_flops = fmin(row->peak_lowest_flops, peak);
+    }
+}
+
 /* The runs of both sides that share a launch, or all runs of both when none do. */
 struct sides {
     struct stats_series *num, *den;
@@ -184,16 +211,30 @@ static void sides_init(struct sides *out, const struct scaling_row *num,
         out->den[out->n_den++] = periods(&den->runs[i]);
 }
 
+/* Tokens over the mean of the launches' mean periods. */
+static double rate_of(double tokens, const struct stats_series *series, int n)
+{
+    double sum = 0.0;
+    int launches = 0;
+    for (int i = 0; i < n; i++)
+        if (series[i].n > 0) {
+            sum += stats_mean(series[i].x, series[i].n);
+            launches++;
+        }
+    return tokens * 1e9 * launches / sum;
+}
+
 /* (tokens/s of row) / (tokens/s of base), times `factor`. */
 static struct scaling_ratio compare(const struct scaling *s, const struct scaling_row *row,
                                     int base, double per_rank, uint64_t seed)
 {
-    struct scaling_ratio out = {{NAN, NAN, NAN, 0}, base, false};
+    struct scaling_ratio out = {{NAN, NAN, NAN, 0}, base, NAN, false, false};
     if (base < 0)
         return out;
     const struct scaling_row *b = &s->rows[base];
     if (b == row) { /* by definition */
         out.ratio = (struct stats_interval){1.0, 1.0, 1.0, row->step_ns.n};
+        out.base_tokens_per_s = row->tokens_per_s.value;
         return out;
     }
     struct sides sides;
@@ -201,6 +242,8 @@ static struct scaling_ratio compare(const struct scaling *s, const struct scalin
     stats_launches_ratio(sides.num, sides.n_num, sides.den, sides.n_den, sides.paired, level, seed,
                          &out.ratio);
     out.unpaired = !sides.paired;
+    out.partial = sides.n_num < b->n_used || sides.n_den < row->n_used;
+    out.base_tokens_per_s = rate_of(b->tokens_per_step, sides.num, sides.n_num);
     free(sides.num);
     free(sides.den);
     double factor = row->tokens_per_step / b->tokens_per_step;
@@ -281,6 +324,8 @@ int scaling_init(struct scaling *out, const struct record_file *const *files, in
     make_rows(out, seed);
     for (int i = 0; i < out->n_rows; i++)
         compare_row(out, &out->rows[i], seed + (uint64_t)i);
+    for (int i = 0; i < out->n_rows; i++)
+        find_peak(out, &out->rows[i]);
 out:
     if (rc != 0)
         scaling_release(out);

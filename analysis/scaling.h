@@ -31,8 +31,10 @@ struct scaling_run {
 
 struct scaling_ratio {
     struct stats_interval ratio;
-    int base; /* row, -1: no such point, the ratio is NaN */
+    int base;                 /* row, -1: no such point, the ratio is NaN */
+    double base_tokens_per_s; /* of the base in the launches of the ratio */
     bool unpaired;
+    bool partial; /* one of its sides has launches that the other one lacks */
 };
 
 struct scaling_row {
@@ -45,6 +47,9 @@ struct scaling_row {
     struct stats_interval step_ns;      /* mean period: capacity */
     struct stats_interval tokens_per_s; /* all ranks */
     double p50_ns, p95_ns, p99_ns, cv;  /* longest rank's step, runs pooled */
+    double peak_flops;                  /* of a device: the largest of the set's runs; NaN */
+    double peak_lowest_flops;           /* the smallest: a launch may have been disturbed */
+    const char *peak_source;            /* of the largest, "": none */
     struct scaling_ratio speedup;       /* against the smallest comparable row */
     struct scaling_ratio efficiency;    /* the same per rank */
     struct scaling_ratio eff_device;    /* per rank, against one device */
@@ -62,6 +67,9 @@ struct scaling {
 int scaling_init(struct scaling *out, const struct record_file *const *files, int n_files,
                  uint64_t seed);
 void scaling_release(struct scaling *scaling);
+
+/* Whether one of the used runs of `row` is of the launch of `run`. */
+bool scaling_shares(const struct scaling_row *row, const struct scaling_run *run);
 
 /* Mean over the used runs of a figure of their accounts; NaN where it is NaN in all of them. */
 double scaling_mean(const struct scaling_row *row, double (*figure)(const struct account *));

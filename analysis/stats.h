@@ -44,6 +44,10 @@ void stats_mean_interval(const double *x, int64_t n, double level, uint64_t seed
 void stats_ratio_interval(const double *num, int64_t n_num, const double *den, int64_t n_den,
                           double level, uint64_t seed, struct stats_interval *out);
 
+/* For what cannot be 0 or less (times, rates, ratios of them): an end that is not positive and
+ * finite bounds nothing and becomes NaN. The ratios here are bounded already. */
+void stats_positive(struct stats_interval *interval);
+
 /*
  * The same quantile as stats_quantile with an interval from order statistics (binomial, no shape
  * assumed, neighbours taken as independent). An end that no sample can give is NaN: at 95 % p95 has

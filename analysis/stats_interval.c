@@ -126,6 +126,12 @@ static double side_draw(const struct side *side, gsl_rng *rng)
     return sum / side->n;
 }
 
+/* Resampled steps of great spread may sum to nothing: then the ratio has no upper end. */
+static double draw_ratio(double above, double below)
+{
+    return below > 0.0 ? above / below : (double)INFINITY;
+}
+
 static double paired_draw(const struct side *num, const struct side *den, gsl_rng *rng)
 {
     double above = 0.0, below = 0.0;
@@ -134,7 +140,7 @@ static double paired_draw(const struct side *num, const struct side *den, gsl_rn
         above += sample_draw(&num->samples[launch], rng);
         below += sample_draw(&den->samples[launch], rng);
     }
-    return above / below;
+    return draw_ratio(above, below);
 }
 
 static gsl_rng *rng_open(uint64_t seed)
@@ -150,6 +156,14 @@ static void widen_by(struct stats_interval *out, double low, double high)
 {
     out->low = isnan(out->low) ? low : fmin(out->low, low);
     out->high = isnan(out->high) ? high : fmax(out->high, high);
+}
+
+void stats_positive(struct stats_interval *interval)
+{
+    if (!(interval->low > 0.0) || !isfinite(interval->low))
+        interval->low = NAN;
+    if (!(interval->high > 0.0) || !isfinite(interval->high))
+        interval->high = NAN;
 }
 
 static double t_value(double level, double freedom)
@@ -231,7 +245,8 @@ static void ratio_interval(const struct side *num, const struct side *den, bool 
     double *draws = must_alloc(RESAMPLES, sizeof *draws);
     gsl_rng *rng = rng_open(seed);
     for (int i = 0; i < RESAMPLES; i++)
-        draws[i] = paired ? paired_draw(num, den, rng) : side_draw(num, rng) / side_draw(den, rng);
+        draws[i] = paired ? paired_draw(num, den, rng)
+                          : draw_ratio(side_draw(num, rng), side_draw(den, rng));
     gsl_rng_free(rng);
     widen_by_resamples(out, draws, level);
     free(draws);
@@ -256,6 +271,7 @@ void stats_launches_ratio(const struct stats_series *num, int n_num, const struc
     paired = paired && above.n == n_num && below.n == n_den && n_num == n_den;
     if (above.n > 0 && below.n > 0)
         ratio_interval(&above, &below, paired, level, seed, out);
+    stats_positive(out);
     side_release(&above);
     side_release(&below);
 }

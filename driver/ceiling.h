@@ -8,7 +8,8 @@
 
 /*
  * FLOP/s of C = A B with m = n = k = `size` on random data, by the study's kernels and stamps, on
- * one rank while the others sleep: the median of the calls after one that warms up. Not collective.
+ * one rank while the others sleep: the fastest of the calls after one that warms
+ * up, since a ceiling is what the machine can do. Not collective.
  */
 int ceiling_gemm(const struct backend *backend, int64_t size, uint64_t seed, double *flops_per_s);
 

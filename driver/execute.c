@@ -174,6 +174,7 @@ void execute_reset(struct execute *e, uint64_t seed)
     e->device.type->sync(&e->device);
     for (int i = 0; i < e->plan->n_tensors; i++) {
         const struct plan_tensor *t = &e->plan->tensors[i];
+        watchdog_at("initial values", i, "of a tensor");
         transformer_init_tensor(t, seed, host);
         e->device.type->upload(&e->device, DEVICE_COMPUTE,
                                e->memory[BUFFER_PARAMETER] + t->offset * 4, host,
@@ -270,6 +271,18 @@ static void await_others(struct execute *e, const struct op *op, enum variant va
             e->device.type->await(&e->device, op->stream, slots + stamp_of(op->wait[i], STAMP_END));
 }
 
+/* For the watchdog: what this op waits for, else what it is. */
+static void say_where(const struct execute *e, const struct op *op, int index)
+{
+    int at = op->stream == DEVICE_COMPUTE && op->n_waits > 0 ? op->wait[0] : index;
+    const struct op *named = &e->plan->ops[at];
+    if (named->kind == OP_COLLECTIVE)
+        watchdog_at(coll_name((int)named->shape.coll.coll.kind), at,
+                    axis_name((int)named->shape.coll.axis));
+    else
+        watchdog_at(op_name((int)named->kind), at, phase_name((int)named->phase));
+}
+
 static void run_op(struct execute *e, int index, enum variant variant, int level, int slots)
 {
     const struct op *op = &e->plan->ops[index];
@@ -278,14 +291,15 @@ static void run_op(struct execute *e, int index, enum variant variant, int level
     bool timed_post = level > 1 && op->kind == OP_COLLECTIVE && op_takes_part(op, variant);
     if (timed_post)
         type->stamp(&e->device, DEVICE_COMPUTE, slots + stamp_of(index, STAMP_WAIT));
+    say_where(e, op, index);
     if (op->n_waits > 0 && (runs || op->stream == DEVICE_COMPUTE)) {
-        watchdog_at(op_name((int)op->kind), index, "communication");
         if (level > 0 && op->stream == DEVICE_COMPUTE)
             type->stamp(&e->device, op->stream, slots + stamp_of(index, STAMP_WAIT));
         await_others(e, op, variant, slots);
     }
     if (stamp_is_made(op, variant, level, STAMP_BEGIN))
         type->stamp(&e->device, op->stream, slots + stamp_of(index, STAMP_BEGIN));
+    e->ops_given_out += runs;
     if (runs && op->kind == OP_COLLECTIVE) {
         post(e, op);
     } else if (runs) {

@@ -45,7 +45,8 @@ struct execute {
     int max_steps; /* of one block */
     /* of training since the last reset: samples of the study, steps, micro-steps of this rank */
     int64_t consumed, global_steps, micro_steps;
-    int64_t *micro_after; /* [max_steps] micro_steps after each step of the block */
+    int64_t ops_given_out; /* launches and posts since open, all variants */
+    int64_t *micro_after;  /* [max_steps] micro_steps after each step of the block */
     struct execute_fault fault;
 };
 

@@ -11,6 +11,13 @@
 #include "driver/study.h"
 #include "topologies/discover.h"
 
+/* What the fixed-work proof compares later points of the same sequence with. */
+struct job_first {
+    int64_t sequence;
+    int ranks;
+    double tokens, flops;
+};
+
 struct job {
     struct study study;
     struct model model;
@@ -26,11 +33,8 @@ struct job {
     double peak_flops; /* GEMM rate of one rank alone, measured in this launch; 0: not measured */
     char peak_source[64];
     struct gate_reference reference;
-    struct { /* first point that this launch measured */
-        bool set;
-        int ranks;
-        double tokens, flops;
-    } first;
+    struct job_first *first; /* [n_first] first point measured of each sequence; owned */
+    int n_first;
 };
 
 #endif

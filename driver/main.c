@@ -45,6 +45,7 @@ static void watch_signals(const struct job *job)
                  job->study.out);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    signal(SIGPIPE, SIG_IGN); /* a reader of stdout that left ends no measurement */
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is then a failed write, with its sentence */
 }
 
@@ -136,20 +137,41 @@ static void show_map(const struct job *job)
     }
 }
 
+static const char *plural(int n)
+{
+    return n == 1 ? "" : "s";
+}
+
 static void say_what(const struct job *job)
 {
     if (job->rank != 0)
         return;
-    printf("# scalestudy: %d nodes x %d ranks = %d ranks on %d host%s%s; model %s, %s scaling, %d "
-           "points, device %s, comm %s, %d BLAS thread%s a rank\n",
-           job->points.nodes, job->points.ranks_per_node, job->size, job->found.n_hosts,
-           job->found.n_hosts == 1 ? "" : "s",
+    printf("# scalestudy: %d node%s x %d rank%s = %d on %d host%s%s; model %s, %s scaling, %d "
+           "point%s, device %s, comm %s, %d BLAS thread%s a rank\n",
+           job->points.nodes, plural(job->points.nodes), job->points.ranks_per_node,
+           plural(job->points.ranks_per_node), job->size, job->found.n_hosts,
+           plural(job->found.n_hosts),
            job->emulated ? " (declared nodes share a host: EMULATED)" : "", job->model.name,
            job->study.scaling == SCALING_WEAK ? "weak" : "strong", job->points.n,
-           job->backend.device->name, job->backend.comm->name, job->threads,
-           job->threads == 1 ? "" : "s");
+           plural(job->points.n), job->backend.device->name, job->backend.comm->name, job->threads,
+           plural(job->threads));
     printf("# study file %s\n", job->study.out);
     fflush(stdout);
+}
+
+static void say_valid(const struct job *job)
+{
+    show_map(job);
+    if (job->rank != 0)
+        return;
+    printf("# valid:");
+    for (int i = 0; i < job->points.n; i++) {
+        const struct point *p = &job->points.point[i];
+        printf("%s %dx%d%s%s batch %lld sequence %lld", i ? "," : "", p->nodes, p->ranks_per_node,
+               p->parallel[0] ? " " : "", p->parallel, (long long)p->global_batch,
+               (long long)p->sequence);
+    }
+    printf("\n");
 }
 
 /* ---- the file ---- */
@@ -177,6 +199,24 @@ out:
     return rc;
 }
 
+/* A resumed study answers for the points of its earlier launches too. */
+static int verdict_of_file(const struct job *job)
+{
+    struct record_file file;
+    bool invalid = false, unsettled = false;
+    int rc = record_read(&file, job->study.out);
+    for (int i = 0; i < file.n_points && rc == 0; i++) {
+        invalid |= !file.points[i].point.valid;
+        unsettled |= !file.points[i].point.settled;
+    }
+    record_file_release(&file);
+    if (rc == 0 && invalid)
+        rc = FAIL_WRONG;
+    if (rc == 0 && unsettled && job->study.require_settled)
+        rc = FAIL_UNSETTLED;
+    return rc;
+}
+
 static int end_record(struct job *job, struct record *record, int verdict)
 {
     bool complete = verdict == 0 || verdict == FAIL_WRONG || verdict == FAIL_UNSETTLED;
@@ -187,9 +227,19 @@ static int end_record(struct job *job, struct record *record, int verdict)
             rc = record_finish(record);
         else
             record_abandon(record);
+        if (rc == 0 && complete)
+            printf("# read it with: scalereport %s\n", job->study.out);
+        if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout)))
+            rc = fail(FAIL_FILE, "stdout: the table could not be written; %s is complete",
+                      job->study.out);
     }
-    if (complete)
-        rc = agree(rc, job->world);
+    if (!complete)
+        return verdict;
+    TRY(agree(rc, job->world));
+    if (job->rank == 0 && job->launch > 0 && verdict == 0)
+        verdict = verdict_of_file(job);
+    rc = agree_broadcast(&verdict, sizeof verdict, 0, job->world);
+out:
     return rc ? rc : verdict;
 }
 
@@ -201,8 +251,8 @@ static int measure_ceilings(struct job *job)
         rc = ceiling_gemm(&job->backend, GEMM, (uint64_t)job->study.seed, &job->peak_flops);
     TRY(agree(rc, job->world));
     TRY(agree_broadcast(&job->peak_flops, sizeof job->peak_flops, 0, job->world));
-    snprintf(job->peak_source, sizeof job->peak_source, "measured: fp32 GEMM %d^3, rank 0 alone",
-             GEMM);
+    snprintf(job->peak_source, sizeof job->peak_source,
+             "measured: fastest fp32 GEMM %d^3, rank 0 alone", GEMM);
 out:
     return rc;
 }
@@ -260,8 +310,11 @@ int main(int argc, char **argv)
         parsed = fail(FAIL_ABSENT, "mpi: this library offers no MPI_THREAD_SERIALIZED, which the "
                                    "communication thread needs");
     int rc = prepare(&job, parsed);
-    if (rc == 0 && !job.study.validate)
+    if (rc == 0 && job.study.validate)
+        say_valid(&job);
+    else if (rc == 0)
         rc = study(&job, argc, argv);
+    free(job.first);
     gate_reference_release(&job.reference);
     points_release(&job.points);
     discover_release(&job.found);

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/units.h"
 #include "driver/agree.h"
+#include "driver/watchdog.h"
 
 enum block_kind { BLOCK_FULL, BLOCK_COMPUTE, BLOCK_COMM, BLOCK_INSTRUMENTED, BLOCK_KINDS };
 
@@ -23,6 +24,8 @@ enum block_kind { BLOCK_FULL, BLOCK_COMPUTE, BLOCK_COMM, BLOCK_INSTRUMENTED, BLO
 static void keep(struct measure *m, struct execute_samples *s, enum variant variant, int flags)
 {
     int first = m->next_step[variant], rank = m->layout->rank;
+    if (variant == VARIANT_FULL && first == 0)
+        m->initial_loss = s->step[0].loss;
     for (int i = 0; i < s->n; i++) {
         s->step[i].step += first;
         s->step[i].block = m->next_block;
@@ -92,8 +95,6 @@ static int warm_up(struct measure *m)
         int n = (int)(left < m->execute->max_steps ? left : m->execute->max_steps);
         struct execute_samples samples;
         execute_block(m->execute, VARIANT_FULL, (int)m->study->stamps, n, -1, &samples);
-        if (m->next_step[VARIANT_FULL] == 0)
-            m->initial_loss = samples.step[0].loss;
         keep(m, &samples, VARIANT_FULL, STEP_WARM_UP);
         execute_samples_release(&samples);
         left -= n;
@@ -117,6 +118,7 @@ static int run_block(struct measure *m, enum block_kind kind, int n)
     enum variant variant = variant_of[kind];
     struct execute_samples samples;
     int rc = 0;
+    watchdog_at("barrier before block", m->next_block, "all ranks of the point");
     TRY(agree_barrier(m->parent));
     int first = m->next_step[variant];
     execute_block(m->execute, variant, level_of[kind], n + 1, n, &samples);
@@ -184,6 +186,7 @@ static void judge(struct measure *m)
 
 static int decide(struct measure *m, int64_t begin_ns, int *stop)
 {
+    watchdog_at("decision after block", m->next_block, "rank 0 of the point");
     if (m->layout->rank == 0) {
         judge(m);
         bool late = (double)(units_now_ns() - begin_ns) / 1e9 >= m->study->max_seconds;
@@ -249,6 +252,7 @@ int measure_gather(struct measure *m, struct record_point *out)
         row->start_ns = clock_global_ns(&m->clock, row->start_ns) - m->t0_ns;
         row->end_ns = clock_global_ns(&m->clock, row->end_ns) - m->t0_ns;
     }
+    watchdog_at("gather rows", m->next_block, "all ranks of the point");
     TRY(GATHER(steps));
     TRY(GATHER(stalls));
     TRY(GATHER(collectives));

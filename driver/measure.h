@@ -38,7 +38,6 @@ struct measure {
     bool settled;
     double warm_up_s, timed_s;
     double initial_loss, final_loss;
-    int64_t expected_valid; /* of the first step; 0: not checked */
 };
 
 /* Collective over the point. `execute` is open and reset. Rows are left in measure->local. */

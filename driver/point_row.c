@@ -35,12 +35,23 @@ static int sharers(const struct job *job, const struct point *point, int rank)
     return n;
 }
 
-/* Members that share their cores need more of them than there are. */
+static int members_on(const struct job *job, const struct point *point, int host)
+{
+    int n = 0;
+    for (int r = 0; r < job->size; r++)
+        n += is_member(job, point, r) && job->found.ranks[r].host == host;
+    return n;
+}
+
+/* Members that share a set of cores, or all members on a host, need more cores than there are. */
 static bool oversubscribed(const struct job *job, const struct point *point)
 {
     for (int r = 0; r < job->size; r++)
         if (is_member(job, point, r) &&
             sharers(job, point, r) * job->threads > job->found.ranks[r].n_cores)
+            return true;
+    for (int h = 0; h < job->found.n_hosts; h++)
+        if (members_on(job, point, h) * job->threads > job->found.hosts[h].cores)
             return true;
     return false;
 }
@@ -76,7 +87,7 @@ void point_describe(const struct job *job, const struct point *point, const stru
     p->micro_batch = point->micro_batch;
     p->micro_steps = plan->micro_batches;
     p->sequence = point->sequence;
-    p->tokens_per_step = point->global_batch * point->sequence;
+    p->positions_per_step = point->global_batch * point->sequence;
     p->parameters = model_parameters(model);
     p->model_flops_per_step = (double)point->global_batch * model_flops_per_sequence(model);
     p->peak_flops_per_rank = job->peak_flops;

@@ -258,18 +258,22 @@ static void verdict(struct run *r)
     p->valid = !p->why[0];
 }
 
-static double mean_stall_ms(const struct run *r)
+/* Means over the full steps that capacity is made of. */
+static void mean_of_steps(const struct run *r, double *stall_ms, double *valid_tokens)
 {
-    double sum = 0;
+    double stall = 0, valid = 0;
     int64_t n = 0;
     for (int64_t i = 0; i < r->rows->steps.n; i++) {
         const struct step_row *row = &r->rows->steps.rows[i];
-        if (row->variant != VARIANT_FULL || row->flags != 0)
+        int left_out = STEP_WARM_UP | STEP_LEAD_IN;
+        if (row->variant != VARIANT_FULL || (row->flags & left_out) != 0)
             continue;
-        sum += (double)row->stall_ns;
+        stall += (double)row->stall_ns;
+        valid += (double)row->valid_tokens;
         n++;
     }
-    return n ? sum / (double)n / 1e6 : NAN;
+    *stall_ms = n > 0 && r->job->study.stamps > 0 ? stall / (double)n / 1e6 : NAN;
+    *valid_tokens = n > 0 ? valid / (double)n : NAN;
 }
 
 static void summarise(struct run *r, struct point_summary *summary)
@@ -281,8 +285,9 @@ static void summarise(struct run *r, struct point_summary *summary)
     stats_mean_interval(m->series + skip, m->n_series - skip, 0.95, m->seed, &mean);
     summary->step_ms = mean.value / 1e6;
     summary->half_width_pct = 50.0 * (mean.high - mean.low) / mean.value;
-    summary->tokens_per_s = (double)p->tokens_per_step / (mean.value / 1e9);
-    summary->stall_ms = mean_stall_ms(r);
+    double valid_tokens;
+    mean_of_steps(r, &summary->stall_ms, &valid_tokens);
+    summary->tokens_per_s = valid_tokens / (mean.value / 1e9);
     p->settled = m->settled;
     p->warm_up_s = m->warm_up_s;
     p->timed_s = m->timed_s;
@@ -291,17 +296,34 @@ static void summarise(struct run *r, struct point_summary *summary)
     p->clock_error_ns = (double)m->clock.error_ns;
 }
 
+static void add_warnings(struct run *r, int64_t now)
+{
+    const struct point_row *p = &r->rows->point;
+    char words[256];
+    int bound = point_bound_to_one_core(r->job, r->point);
+    if (p->emulated)
+        note(r->rows, "warning", now, "emulated: several declared nodes are one host");
+    if (p->oversubscribed)
+        note(r->rows, "warning", now, "oversubscribed: more ranks or threads than cores");
+    if (r->point->ranks > 1 && bound > 0) {
+        snprintf(words, sizeof words,
+                 "%d of %d ranks are bound to one core: there communication takes its share of the "
+                 "core that computes",
+                 bound, r->point->ranks);
+        note(r->rows, "warning", now, words);
+    }
+}
+
 static void add_events(struct run *r)
 {
     int64_t now = units_now_ns() - r->job->t0_ns;
-    if (r->point->ranks > 1 && point_bound_to_one_core(r->job, r->point) > 0)
-        note(r->rows, "note", now,
-             "ranks are bound to one core each: communication takes its share of the core that "
-             "computes; with more cores a rank it has one of its own");
+    add_warnings(r, now);
+    if (r->job->launch > 0)
+        note(r->rows, "resume", now, "measured by a resumed launch");
     if (!execute_has_scratch(&r->execute))
         note(r->rows, "note", now,
-             "no memory for scratch copies: variants ran on the training state, which was made "
-             "again from the generator after each");
+             "no scratch copies: variants ran on the training state, which was made again from the "
+             "generator after each");
     if (r->job->study.test_delay > 0)
         note(r->rows, "fault", now, "a delay was planted before the first gradient all-reduce");
     if (r->fault.drop_op >= 0)

@@ -14,6 +14,7 @@ void proof_read(const struct execute *execute, struct proof_counts *out)
     const struct kernel_work *work = execute_work(execute);
     out->tokens = (double)work->tokens;
     out->model_flops = work->model_flops;
+    out->ops = (double)execute->ops_given_out;
     for (int axis = 0; axis < AXIS_COUNT; axis++)
         out->wire_bytes[axis] = execute_wire_bytes(execute, (enum axis)axis);
 }
@@ -22,6 +23,7 @@ void proof_subtract(struct proof_counts *later, const struct proof_counts *earli
 {
     later->tokens -= earlier->tokens;
     later->model_flops -= earlier->model_flops;
+    later->ops -= earlier->ops;
     for (int axis = 0; axis < AXIS_COUNT; axis++)
         later->wire_bytes[axis] -= earlier->wire_bytes[axis];
 }
@@ -44,15 +46,16 @@ static void add_row(struct record_point *out, const char *quantity, const char *
     row->passed = as_base && same(formula, plan) && same(plan, executed);
 }
 
-/* Equal to the first point's (strong), or to it times the ranks (weak). */
-static bool agrees_with_first(const struct job *job, const struct point *point, double first,
-                              double found)
+/* The first point of this launch with the same sequence; this one when there was none. */
+static const struct job_first *first_of(struct job *job, const struct point *point, double tokens,
+                                        double flops)
 {
-    if (!job->first.set)
-        return true;
-    double share =
-        job->study.scaling == SCALING_WEAK ? (double)point->ranks / (double)job->first.ranks : 1.0;
-    return same(first * share, found);
+    for (int i = 0; i < job->n_first; i++)
+        if (job->first[i].sequence == point->sequence)
+            return &job->first[i];
+    job->first = must_grow(job->first, (size_t)job->n_first + 1, sizeof *job->first);
+    job->first[job->n_first] = (struct job_first){point->sequence, point->ranks, tokens, flops};
+    return &job->first[job->n_first++];
 }
 
 struct both { /* what each rank sends */
@@ -65,6 +68,8 @@ static void sum_ranks(const struct both *all, int n, struct both *sum)
     for (int r = 0; r < n; r++) {
         sum->plan.tokens += all[r].plan.tokens;
         sum->plan.model_flops += all[r].plan.model_flops;
+        sum->plan.ops += all[r].plan.ops;
+        sum->step.ops += all[r].step.ops;
         sum->step.tokens += all[r].step.tokens;
         sum->step.model_flops += all[r].step.model_flops;
         for (int axis = 0; axis < AXIS_COUNT; axis++) {
@@ -74,26 +79,25 @@ static void sum_ranks(const struct both *all, int n, struct both *sum)
     }
 }
 
-static void judge(struct job *job, const struct point *point, const struct both *sum,
-                  struct record_point *out)
+static void judge(struct job *job, const struct point *point, const struct plan *plan,
+                  const struct both *sum, struct record_point *out)
 {
     struct model model = job->model;
     model.sequence = point->sequence;
     double tokens = (double)point->global_batch * (double)point->sequence;
     double flops = (double)point->global_batch * model_flops_per_sequence(&model);
+    double ops = transformer_ops(&model, plan->micro_batches, point->ranks, job->study.bucket);
     int replicas = point->ranks;
+    const struct job_first *first = first_of(job, point, tokens, flops);
+    bool weak = job->study.scaling == SCALING_WEAK;
+    double share = weak ? (double)point->ranks / (double)first->ranks : 1.0;
     add_row(out, "tokens", "tokens", tokens, sum->plan.tokens, sum->step.tokens,
-            agrees_with_first(job, point, job->first.tokens, sum->step.tokens));
+            same(first->tokens * share, sum->step.tokens));
     add_row(out, "model FLOPs", "FLOP", flops, sum->plan.model_flops, sum->step.model_flops,
-            agrees_with_first(job, point, job->first.flops, sum->step.model_flops));
+            same(first->flops * share, sum->step.model_flops));
     add_row(out, "wire bytes dp", "B", replicas * transformer_dp_bytes(&model, replicas),
             sum->plan.wire_bytes[AXIS_DP], sum->step.wire_bytes[AXIS_DP], true);
-    if (!job->first.set) {
-        job->first.set = true;
-        job->first.ranks = point->ranks;
-        job->first.tokens = tokens;
-        job->first.flops = flops;
-    }
+    add_row(out, "operations", "", replicas * ops, sum->plan.ops, sum->step.ops, true);
 }
 
 int proof_point(struct job *job, const struct point *point, const struct plan *plan,
@@ -104,13 +108,14 @@ int proof_point(struct job *job, const struct point *point, const struct plan *p
     plan_count(plan, &totals);
     mine.plan.tokens = (double)totals.tokens;
     mine.plan.model_flops = totals.model_flops;
+    mine.plan.ops = plan->n_ops;
     memcpy(mine.plan.wire_bytes, totals.wire_bytes, sizeof totals.wire_bytes);
     int64_t *counts = must_alloc((size_t)point->ranks, sizeof *counts), total = 0;
     void *all = NULL;
     int rc = agree_gather(&mine, sizeof mine, &all, &total, counts, parent);
     if (rc == 0 && plan->layout.rank == 0) {
         sum_ranks(all, point->ranks, &sum);
-        judge(job, point, &sum, out);
+        judge(job, point, plan, &sum, out);
     }
     free(all);
     free(counts);
@@ -125,7 +130,7 @@ int proof_verdict(const struct record_point *out, char *why, size_t size)
             continue;
         snprintf(why, size,
                  "work: %s a step: formula %.17g, plan %.17g, executed %.17g: they must be equal, "
-                 "and as in the other points",
+                 "and agree with the other points of this sequence",
                  row->quantity, row->formula, row->plan, row->executed);
         return FAIL_WRONG;
     }

@@ -5,8 +5,9 @@
  *   plan      sum over the ops of every rank's plan (plan_count)
  *   executed  counted where kernels call their library and where communicators post
  *
- * All three must agree at each point; tokens and model FLOPs must also equal those of the launch's
- * first point (strong scaling) or be proportional to the ranks (weak).
+ * Counted are tokens, model FLOPs, bytes on the wire, and operations. All three must agree at each
+ * point; tokens and model FLOPs must also equal those of the launch's first point of the same
+ * sequence (strong scaling) or be proportional to the ranks (weak).
  */
 #ifndef DRIVER_PROOF_H
 #define DRIVER_PROOF_H
@@ -17,7 +18,7 @@
 
 /* Work of this rank in one full step, as the executor counted it. */
 struct proof_counts {
-    double tokens, model_flops, wire_bytes[AXIS_COUNT];
+    double tokens, model_flops, ops, wire_bytes[AXIS_COUNT];
 };
 
 /* The counters now; subtract two readings to get the work between. */

@@ -184,11 +184,20 @@ static bool may_store(const char *name, const char *value, const struct discover
 {
     static const char *const allowed[] = {"NCCL_",     "OMPI_MCA_", "UCX_",  "CUDA_", "SLURM_JOB",
                                           "OPENBLAS_", "OMP_",      "PMIX_", NULL};
-    static const char *const secret[] = {"KEY", "TOKEN", "SECRET", "PASS", "CRED", NULL};
+    static const char *const secret[] = {"KEY",
+                                         "TOKEN",
+                                         "SECRET",
+                                         "PASS",
+                                         "CRED",
+                                         "PRECONDITION",
+                                         /* Open MPI's transport key */ NULL};
+    static const char *const plumbing[] = {"OMPI_MCA_orte_", "OMPI_MCA_ess", "OMPI_MCA_pmix",
+                                           "PMIX_SERVER", NULL}; /* how ranks find their daemon */
     static const char *const personal[] = {"HOST", "NODELIST", "URI",  "ADDR", "SERVER",
                                            "USER", "ACCOUNT",  "UID",  "GID",  "DIR",
                                            "PATH", "JOB_NAME", "FILE", NULL};
-    if (!begins_with_one_of(name, allowed) || speaks_of(name, secret))
+    if (!begins_with_one_of(name, allowed) || begins_with_one_of(name, plumbing) ||
+        speaks_of(name, secret))
         return false;
     if (strlen(value) > VALUE_MAX)
         return false;

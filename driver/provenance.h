@@ -10,7 +10,8 @@
  *                variables whose names begin NCCL_ OMPI_MCA_ UCX_ CUDA_ SLURM_JOB OPENBLAS_ OMP_
  *                PMIX_
  *
- * A value whose name looks like a secret (KEY TOKEN SECRET PASS CRED, either case) is never stored,
+ * A value whose name looks like a secret (KEY TOKEN SECRET PASS CRED PRECONDITION, either case) is
+ * never stored, nor how ranks find their daemon (OMPI_MCA_orte_, OMPI_MCA_ess, PMIX_SERVER),
  * nor one longer than 512 bytes, nor one whose name is longer than an attribute's. With --anonymous
  * hosts are called host00, host01, ..., and variables are left out whose name speaks of hosts,
  * addresses or people, or whose value contains a host's name.

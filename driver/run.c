@@ -1,5 +1,6 @@
 #include "driver/run.h"
 
+#include <math.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,26 +27,36 @@ int run_validate(const struct job *job)
     return rc;
 }
 
-static void print_point(const struct job *job, const struct record_point *row,
-                        const struct point_summary *summary)
+static void print_number(int width, int digits, double value)
+{
+    if (isfinite(value))
+        printf(" %*.*f", width, digits, value);
+    else
+        printf(" %*s", width, "-");
+}
+
+static void print_point(const struct record_point *row, const struct point_summary *summary)
 {
     const struct point_row *p = &row->point;
     static bool headed;
     if (!headed)
-        printf("# %5s %5s %8s %12s %8s %10s %10s %9s %9s  %s\n", "nodes", "ranks", "batch",
-               "tokens/s", "+-%", "step_ms", "stall_ms", "loss", "seconds", "verdict");
+        printf("# %5s %5s %8s %8s %12s %7s %10s %10s %9s %9s  %s\n", "nodes", "ranks", "batch",
+               "sequence", "tokens/s", "+-%", "step_ms", "stall_ms", "loss", "seconds", "verdict");
     headed = true;
-    printf("%7d %5d %8lld %12.1f %8.2f %10.3f %10.3f %9.4f %9.1f  %s%s%s%s\n", p->nodes, p->ranks,
-           (long long)p->global_batch, summary->tokens_per_s, summary->half_width_pct,
-           summary->step_ms, summary->stall_ms, p->final_loss,
-           (double)(p->end_ns - p->start_ns) / 1e9, p->valid ? "ok" : "INVALID",
-           p->settled ? "" : ", not settled", p->oversubscribed ? ", oversubscribed" : "",
-           p->emulated ? ", emulated nodes" : "");
+    printf("%7d %5d %8lld %8lld", p->nodes, p->ranks, (long long)p->global_batch,
+           (long long)p->sequence);
+    print_number(12, 1, summary->tokens_per_s);
+    print_number(7, 2, summary->half_width_pct);
+    print_number(10, 3, summary->step_ms);
+    print_number(10, 3, summary->stall_ms);
+    print_number(9, 4, p->final_loss);
+    print_number(9, 1, (double)(p->end_ns - p->start_ns) / 1e9);
+    printf("  %s%s%s%s\n", p->valid ? "ok" : "INVALID", p->settled ? "" : ", not settled",
+           p->oversubscribed ? ", oversubscribed" : "", p->emulated ? ", emulated nodes" : "");
     fflush(stdout);
     if (!p->valid)
-        fprintf(stderr, "scalestudy: point %s of %d ranks is invalid: %s\n", p->parallel, p->ranks,
-                p->why);
-    (void)job;
+        fprintf(stderr, "scalestudy: point %dx%d (%s) is invalid: %s\n", p->nodes,
+                p->ranks_per_node, p->parallel, p->why);
 }
 
 /* Run one point on its members; publish it. The rest of the job sleeps in agree(). */
@@ -71,11 +82,12 @@ static int run_one(struct job *job, struct record *record, int index, int order,
         watchdog_pause();
     }
     TRY(agree(rc, job->world));
+    watchdog_at("append to the study file", index, "rank 0");
     if (job->rank == 0)
         rc = record_append(record, &rows);
     TRY(agree(rc, job->world));
     if (job->rank == 0) {
-        print_point(job, &rows, &summary);
+        print_point(&rows, &summary);
         if (!rows.point.valid)
             *verdict = FAIL_WRONG;
         else if (!rows.point.settled && job->study.require_settled && *verdict == 0)

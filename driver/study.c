@@ -45,7 +45,7 @@ const struct opt study_options[] = {
     {"device", 0, OPT_TEXT, AT(device), "auto", NO_RANGE, NULL, "auto|cpu", "where kernels run"},
     {"comm", 0, OPT_TEXT, AT(comm), "auto", NO_RANGE, NULL, "auto|mpi", "who communicates"},
     {"emulate-nodes", 0, OPT_BOOL, AT(emulate_nodes), "off", NO_RANGE, NULL, "",
-     "let one host stand for several declared nodes (cpu: always)"},
+     "let one host stand for several declared nodes (implied on cpu)"},
     {"warm-up", 'w', OPT_INT, AT(warm_up), "10", 0, STEPS_MAX, NULL, "STEPS",
      "untimed steps before the timed ones, at least"},
     {"settle", 0, OPT_SHARE, AT(settle), "1%", 0, 1, NULL, "",
@@ -57,7 +57,7 @@ const struct opt study_options[] = {
     {"max-steps", 0, OPT_INT, AT(max_steps), "1000", 1, STEPS_MAX, NULL, "STEPS",
      "timed full steps of a point, at most"},
     {"max-seconds", 0, OPT_SECONDS, AT(max_seconds), "60s", 0, OPT_NO_MAX, NULL, "",
-     "limit of the timed section of a point, all variants together"},
+     "a point ends at the first cycle of blocks after this, but never before min-steps"},
     {"check", 'c', OPT_BOOL, AT(check), "on", NO_RANGE, NULL, "",
      "prove every point against the single-rank reference before timing"},
     {"stamps", 0, OPT_INT, AT(stamps), "1", 0, 2, NULL, "0|1|2",
@@ -68,7 +68,7 @@ const struct opt study_options[] = {
      "state for the variants: a copy where memory allows, or the real one, re-created after them"},
     {"threads", 0, OPT_INT, AT(threads), "0", 0, 4096, NULL, "",
      "BLAS threads of a rank; 0: the cores that it has"},
-    {"timeout", 'T', OPT_SECONDS, AT(timeout), "300s", 0, OPT_NO_MAX, NULL, "",
+    {"timeout", 'T', OPT_SECONDS, AT(timeout), "300s", 0, 1e9, NULL, "",
      "end the job when an operation takes longer; 0: never"},
     {"seed", 0, OPT_INT, AT(seed), "1", 0, OPT_NO_MAX, NULL, "",
      "of parameters, samples and the order of points"},
@@ -87,7 +87,7 @@ const struct opt study_options[] = {
      "check everything, measure nothing, exit"},
     {"test-delay", 0, OPT_SECONDS, AT(test_delay), "0s", 0, 3600, NULL, "",
      "tests only: delay of one rank before its first gradient all-reduce of a step"},
-    {"test-drop-op", 0, OPT_INT, AT(test_drop_op), "-1", -1, OPT_NO_MAX, NULL, "",
+    {"test-drop-op", 0, OPT_INT, AT(test_drop_op), "-1", -1, 1e9, NULL, "",
      "tests only: operation of the plan that is not run; -1: none"},
 };
 const size_t study_n_options = sizeof study_options / sizeof study_options[0];
@@ -249,7 +249,7 @@ void study_text(const struct study *study, const struct model *model, char *text
 
 void study_order(uint64_t seed, int launch, int n, int *order)
 {
-    uint64_t key = rng_bits(rng_key(seed, "study.order"), (uint64_t)launch);
+    uint64_t key = rng_bits(rng_key(seed, "point.order"), (uint64_t)launch);
     for (int i = 0; i < n; i++) { /* Fisher and Yates, inside out */
         int j = (int)rng_below(key, (uint64_t)i, (uint32_t)i + 1);
         if (j < i)

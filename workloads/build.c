@@ -61,7 +61,6 @@ void build_tensors(struct build *b)
     add_tensor(b, b->model->sequence, b->h, 0.01, "wpe.weight");
     struct plan_tensor *wte = add_tensor(b, b->vp, b->h, 0.02, "wte.weight");
     wte->valid_rows = b->v;
-    wte->may_be_zero = true; /* rows of tokens that the batch does not hold, padded rows */
     int64_t bytes = b->plan->n_parameters * (int64_t)sizeof(float);
     plan_take(b->plan, BUFFER_PARAMETER, bytes);
     plan_take(b->plan, BUFFER_GRADIENT, bytes);

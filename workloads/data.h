@@ -3,8 +3,8 @@
  *
  * Gradients lie in the arena in the order in which backward finishes them, so a bucket is a run of
  * the arena. During backward of the last micro-batch each finished tensor is reported; as soon as
- * the run that is not yet on its way reaches the bucket size (`bucket_bytes`; the first bucket is
- * at most 1 MiB), its all-reduce is posted on the stream of the dp axis, behind the op that
+ * the run that is not yet on its way reaches the bucket size (`bucket_bytes`; 1 MiB for the
+ * first bucket), its all-reduce is posted on the stream of the dp axis, behind the op that
  * finished it. Without overlap the same calls are posted after backward. The sums of losses and of
  * valid tokens travel in a call of their own, early.
  *

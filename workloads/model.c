@@ -21,22 +21,40 @@ static const struct opt model_options[] = {
     {"pad", 0, OPT_INT, AT(pad), 0, "128", 1, 65536, NULL, "", "vocabulary multiple"},
     {"global-batch", 0, OPT_INT, AT(global_batch), 0, "0", 0, 1 << 30, NULL, "samples", "a step"},
     {"micro-batch", 0, OPT_INT, AT(micro_batch), 0, "0", 0, 1 << 20, NULL, "samples", "of a rank"},
-    {"lr", 0, OPT_REAL, AT(lr), 0, "6e-4", 0, 10, NULL, "", "peak learning rate"},
+    {"lr", 0, OPT_REAL, AT(lr), 0, "6e-4", 1e-9, 10, NULL, "", "peak learning rate"},
     {"source", 0, OPT_TEXT, AT(source), sizeof(((struct model *)0)->source), "", 0, 0, NULL, "",
      "where the sizes come from"},
 };
 enum { MODEL_OPTIONS = sizeof model_options / sizeof model_options[0] };
 
-static const char *const model_folders[] = {SCALESTUDY_SOURCE_DIR "/workloads/models",
-                                            SCALESTUDY_SHARE_DIR "/models"};
-enum { MODEL_FOLDERS = sizeof model_folders / sizeof model_folders[0] };
+enum { MODEL_FOLDERS = 3 };
+
+/* The source tree's, the share folder beside the program's bin, the one configured at build time. */
+static const char *model_folder(int i, char *text, size_t size)
+{
+    if (i == 0)
+        return SCALESTUDY_SOURCE_DIR "/workloads/models";
+    if (i == 2)
+        return SCALESTUDY_SHARE_DIR "/models";
+    ssize_t length = readlink("/proc/self/exe", text, size - 1);
+    text[length > 0 ? length : 0] = 0;
+    for (int up = 0; up < 2; up++) {
+        char *slash = strrchr(text, '/');
+        if (slash)
+            *slash = 0;
+    }
+    size_t used = strlen(text);
+    snprintf(text + used, size - used, "/share/scalestudy/models");
+    return text;
+}
 
 /* "tiny, gpt2-124m": the names in the first folder that exists. */
 static void model_names(char *text, size_t size)
 {
     text[0] = 0;
     for (int i = 0; i < MODEL_FOLDERS; i++) {
-        DIR *folder = opendir(model_folders[i]);
+        char place[400];
+        DIR *folder = opendir(model_folder(i, place, sizeof place));
         if (!folder)
             continue;
         for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
@@ -60,13 +78,14 @@ static int model_find(const char *name, char *path, size_t size)
         return 0;
     }
     for (int i = 0; i < MODEL_FOLDERS; i++) {
-        snprintf(path, size, "%s/%s.yaml", model_folders[i], name);
+        char place[400];
+        snprintf(path, size, "%.399s/%.100s.yaml", model_folder(i, place, sizeof place), name);
         if (access(path, R_OK) == 0)
             return 0;
     }
     char names[512];
     model_names(names, sizeof names);
-    return fail(FAIL_FILE, "model: there is no model called %s; there are %s, or give a FILE.yaml",
+    return fail(FAIL_USAGE, "model: there is no model called %s; there are %s, or give a FILE.yaml",
                 name, names[0] ? names : "none installed");
 }
 

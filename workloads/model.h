@@ -24,10 +24,11 @@ struct model {
 };
 
 /*
- * Load NAME or FILE.yaml: a name with a slash or ending in .yaml is a path, else NAME.yaml is
- * looked for in the source tree's workloads/models, the build's and the installed share folder.
- * FAIL_FILE when there is none (the names that exist are listed), FAIL_USAGE "FILE:LINE: ..." for
- * unknown keys, wrong types, sizes that do not divide.
+ * Load NAME or FILE.yaml: a name with a slash or ending in .yaml is a path, else NAME.yaml is looked
+ * for in the source tree's workloads/models, in ../share/scalestudy/models beside the program, and
+ * in the share folder that was configured. FAIL_USAGE when there is no such name (those that exist
+ * are listed), FAIL_FILE for a path that cannot be read, FAIL_USAGE "FILE:LINE: ..." for unknown
+ * keys, wrong types, sizes that do not divide.
  */
 int model_load(struct model *out, const char *name_or_path);
 

@@ -210,9 +210,9 @@ struct plan_tensor {
     int64_t valid_rows;    /* rows that exist in the unpadded model */
     int64_t offset;        /* elements, the same in parameters, gradients and moments */
     bool decay;            /* weight decay applies */
-    bool may_be_zero;      /* its gradient has a part that is structurally zero: checked apart */
-    int64_t zero_first, zero_count; /* that part: elements (the key third of the qkv bias) */
-    double sigma;                   /* initial standard deviation; < 0: constant one, 0: zero */
+    int64_t zero_first,
+        zero_count; /* elements whose gradient is structurally zero (the key third of the qkv bias) */
+    double sigma;   /* initial standard deviation; < 0: constant one, 0: zero */
 };
 
 struct plan_totals {

@@ -243,6 +243,26 @@ static void update(struct build *b)
     }
 }
 
+/* Refuse in words what would exhaust the host while it is only being planned. */
+static int check_size(const struct model *model, const struct policy *policy, int64_t micro_batches)
+{
+    double ops = (double)micro_batches * (26.0 * (double)model->layers + 9);
+    double rows = (double)policy->micro_batch * (double)model->sequence;
+    double width = (double)model->layers * (9.0 * (double)model->hidden + 2.0 * (double)model->ffn);
+    double bytes = 4 * rows * (width + (double)model_padded_vocabulary(model));
+    if (ops > 4e6)
+        return fail(FAIL_USAGE,
+                    "plan: %.3g micro-batches are %.3g operations a step; choose a "
+                    "larger micro-batch or a smaller global batch",
+                    (double)micro_batches, ops);
+    if (bytes > 1e15)
+        return fail(FAIL_USAGE,
+                    "plan: activations of a micro-batch need %.3g bytes; choose a "
+                    "smaller micro-batch, sequence or model",
+                    bytes);
+    return 0;
+}
+
 static int check_layout(const struct model *model, const struct layout *layout,
                         const struct policy *policy)
 {
@@ -268,8 +288,9 @@ int transformer_plan(struct plan *out, const struct model *model, const struct l
     memset(out, 0, sizeof *out);
     int rc = 0;
     TRY(check_layout(model, layout, policy));
-    plan_init(out, layout);
     int64_t unit = (int64_t)layout->degrees.dp * policy->micro_batch;
+    TRY(check_size(model, policy, policy->global_batch / unit));
+    plan_init(out, layout);
     out->micro_batches = (int)(policy->global_batch / unit);
     out->samples = out->micro_batches * policy->micro_batch;
     out->global_batch = policy->global_batch;
@@ -318,4 +339,34 @@ double transformer_dp_bytes(const struct model *model, int replicas)
     double parameters = (double)model_parameters(model) + padding * (double)model->hidden;
     double n = (double)replicas;
     return 2.0 * (n - 1) / n * (4.0 * parameters + 3.0 * 8.0);
+}
+
+/* Buckets that close as tensors finish: sizes in elements, in the order of backward. */
+static int64_t count_buckets(const struct model *model, int64_t bucket_bytes)
+{
+    int64_t h = model->hidden, f = model->ffn, n = 0, held = 0;
+    const int64_t layer[] = {h * f, h, f * h, f, h, h, h * h, h, 3 * h * h, 3 * h, h, h};
+    const int64_t ends[] = {h, h, model->sequence * h, model_padded_vocabulary(model) * h};
+    int64_t tensors = 4 + 12 * model->layers;
+    for (int64_t i = 0; i < tensors; i++) {
+        int64_t size = i < 2              ? ends[i]
+                       : i >= tensors - 2 ? ends[i - tensors + 4]
+                                          : layer[(i - 2) % 12];
+        int64_t limit = n == 0 && bucket_bytes > (1 << 20) ? 1 << 20 : bucket_bytes;
+        held += 4 * size;
+        if (held >= limit || i == tensors - 1) {
+            n++;
+            held = 0;
+        }
+    }
+    return n;
+}
+
+double transformer_ops(const struct model *model, int64_t micro_batches, int replicas,
+                       int64_t bucket_bytes)
+{
+    double layers = (double)model->layers;
+    double compute = (double)micro_batches * (26 * layers + 9) + 12 * layers + 4 + 3;
+    double buckets = replicas > 1 ? (double)count_buckets(model, bucket_bytes) : 1;
+    return compute + buckets + (replicas > 1 ? buckets + 1 : 0);
 }

@@ -21,7 +21,7 @@
 struct policy {
     int64_t global_batch;   /* samples a step */
     int64_t micro_batch;    /* samples of a micro-batch of one rank */
-    int64_t bucket_bytes;   /* gradient buckets; the first is at most 1 MiB */
+    int64_t bucket_bytes;   /* a gradient bucket is posted when it holds this; the first at 1 MiB */
     bool overlap_gradients; /* all-reduce as buckets fill; else after backward */
     float lr, lr_min, beta1, beta2, epsilon, weight_decay, clip;
     int64_t warm_up, decay_steps; /* optimizer steps */
@@ -55,5 +55,13 @@ void transformer_init_tensor(const struct plan_tensor *tensor, uint64_t seed, fl
  * dp axis: 2 (n-1)/n (4 bytes * padded parameters + 3 * 8 bytes of sums).
  */
 double transformer_dp_bytes(const struct model *model, int replicas);
+
+/*
+ * Operations of one rank in a step: A (26 layers + 9) of forward and backward, one update per tensor
+ * (12 layers + 4), two zeros and a clip, and per gradient bucket a sum of squares and (with several
+ * replicas) an all-reduce, one more for the sums.
+ */
+double transformer_ops(const struct model *model, int64_t micro_batches, int replicas,
+                       int64_t bucket_bytes);
 
 #endif

@@ -16,6 +16,9 @@ if [ -e "$bin/scalestudy" ]; then
         check "$(basename "$model") is installed" \
             cmp "$model" "$scratch/prefix/share/scalestudy/models/$(basename "$model")"
     done
+    cp "$tests/../workloads/models/tiny.yaml" "$scratch/prefix/share/scalestudy/models/only-here.yaml"
+    run mpi 1 "$scratch/prefix/bin/scalestudy" --layout 1x1 --model only-here --validate
+    expect_exit 0 # found beside the installed program
 fi
 check "nothing else is installed" diff \
     <(cd "$scratch/prefix" && find . -type f ! -path './bin/scale*' ! -path './share/scalestudy/*') /dev/null

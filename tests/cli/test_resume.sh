@@ -56,8 +56,11 @@ while [ $n -lt "$kills" ]; do
     source=$file
     [ -e "$file" ] || source=$file.parts
     if [ -d "$source" ] || [ -e "$source" ]; then
+        in_file "$source" >there 2>why || true
         for point in $(sort -un known); do
-            in_file "$source" 2>/dev/null | grep -qw "$point" || lost=$((lost + 1))
+            grep -qw "$point" there && continue
+            lost=$((lost + 1))
+            echo "kill $n: $source lacks the point of $point ranks: $(cat why)"
         done
     elif [ -s known ] && [ -n "$(tr -d '\n' <known)" ]; then
         lost=$((lost + 1))

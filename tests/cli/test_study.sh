@@ -24,7 +24,7 @@ refuses 5 "tp=2" mpi 2 "$study" --layout 1x2 --parallel tp=2 --points 1x2
 refuses 5 "cuda" mpi 2 "$study" --layout 2x1 --device cuda
 refuses 5 "bf16" mpi 2 "$study" --layout 2x1 --dtype bf16
 refuses 5 "file" mpi 2 "$study" --layout 2x1 --input file:x
-refuses 8 "there is no model called nope" mpi 2 "$study" --layout 2x1 --model nope
+refuses 6 "there is no model called nope" mpi 2 "$study" --layout 2x1 --model nope
 refuses 8 "No such file or directory" mpi 2 "$study" --layout 2x1 --out no/such/folder/x.h5
 touch there.h5
 refuses 8 "there.h5 exists" mpi 2 "$study" --layout 2x1 --out there.h5
@@ -55,11 +55,13 @@ expect_exit 0
 expect_stdout "mpi " "hdf5 " "blas " "cuda none"
 run mpi 2 "$study" --layout 2x1 --validate
 expect_exit 0
+expect_stdout "valid: 1x1 batch 8 sequence 64, 2x1 batch 8"
+refuses 6 "operations a step" mpi 1 "$study" --layout 1x1 --global-batch 1073741824 --micro-batch 1
 
 # ---- a study ----
 run mpi 3 "$study" --layout 3x1 "${quick[@]}" --padding 20% --out a.h5 --show-map --anonymous
 expect_exit 0
-expect_stdout "EMULATED" "rank 2" "emulated nodes" "host00"
+expect_stdout "EMULATED" "rank 2" "read it with" "emulated nodes" "host00"
 host=$(hostname)
 names_host() { { h5dump -A a.h5; h5dump -d /machine/hosts a.h5; cat "$scratch/stdout"; } | grep -qw -- "$host"; }
 if command -v h5dump >/dev/null; then
@@ -93,10 +95,15 @@ expect_stdout INVALID
 expect_stderr "gate:"
 check "its data is kept" test "$(column n_iter c.h5)" = 5
 check "it is invalid" test "$(column valid c.h5)" = 0
-gemm=5 # of the plan: zero, zero, input, embed, norm, then the first GEMM
-run mpi 1 "$study" --layout 1x1 "${quick[@]}" --check=off --test-drop-op $gemm --out d.h5
-expect_exit 7
-expect_stderr "work: model FLOPs"
+for op in 0 2 3 4 5 12; do # zero, input, embed, norm, gemm, a later one
+    run mpi 1 "$study" --layout 1x1 "${quick[@]}" --sequence 16 --check=off --test-drop-op $op --out "d$op.h5"
+    expect_exit 7
+    expect_stderr "work: "
+done
+
+# ---- a long step of short operations is no timeout ----
+run mpi 1 "$study" --layout 1x1 -w 0 --min-steps 1 --max-steps 1 --block 1 --global-batch 256 --check=off --timeout 1s --out t.h5
+expect_exit 0
 
 # ---- a delay in one collective appears in all three measures of exposed communication ----
 run mpi 2 "$study" --layout 1x2 --points 1x2 -w 2 --min-steps 20 --max-steps 20 --check=off --out e.h5

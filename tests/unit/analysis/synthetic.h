@@ -123,7 +123,7 @@ static inline void synthetic_step(struct record_point *p, const struct synthetic
         else
             r->end_ns = r->start_ns + compute + input + stall + residual;
         free_run[rank] = r->end_ns + (int64_t)s->gap_ns;
-        r->valid_tokens = variant == VARIANT_FULL ? p->point.tokens_per_step : 0;
+        r->valid_tokens = variant == VARIANT_FULL ? p->point.positions_per_step : 0;
         r->consumed = variant == VARIANT_FULL ? (step + 1) * p->point.global_batch : 0;
         r->loss = variant == VARIANT_FULL ? 5.0 / (1 + step) : 0;
         r->stall_ns = flags & STEP_BARE ? 0 : stall;
@@ -180,8 +180,8 @@ static inline void synthetic_head_row(struct point_row *p, const struct syntheti
                             .final_loss = 4.25,
                             .input_entropy = 2,
                             .peak_flops_per_rank = 50e9};
-    p->tokens_per_step = s->global_batch * s->sequence;
-    p->model_flops_per_step = 1e6 * (double)p->tokens_per_step;
+    p->positions_per_step = s->global_batch * s->sequence;
+    p->model_flops_per_step = 1e6 * (double)p->positions_per_step;
     strcpy(p->parallel, "");
     strcpy(p->scaling, "strong");
     strcpy(p->model, "tiny");
@@ -191,6 +191,25 @@ static inline void synthetic_head_row(struct point_row *p, const struct syntheti
     strcpy(p->input, "synthetic");
     strcpy(p->gate, "passed");
     strcpy(p->peak_source, "fp32 GEMM 512x512x512, one rank alone");
+}
+
+/* Two checks, the worse at a quarter of its bound, and three counts that agree. */
+static inline void synthetic_proof(struct record_point *out)
+{
+    static const char *const quantities[] = {"tokens", "model FLOPs", "wire bytes dp"};
+    struct gate_row *gate = RECORD_ADD(&out->gate, 2);
+    for (int i = 0; i < 2; i++) {
+        strcpy(gate[i].check, i == 0 ? "gradient" : "loss");
+        gate[i].difference = i == 0 ? 2.5e-6 : 1e-6;
+        gate[i].allowed = 1e-5;
+        gate[i].passed = 1;
+    }
+    for (int i = 0; i < (out->point.ranks > 1 ? 3 : 2); i++) {
+        struct work_row *work = RECORD_ADD(&out->work, 1);
+        strcpy(work->quantity, quantities[i]);
+        work->formula = work->plan = work->executed = 1e6;
+        work->passed = 1;
+    }
 }
 
 /* The mirrored cycle F C M I, I M C F. */
@@ -223,6 +242,7 @@ static inline void synthetic_point(struct record_point *out, const struct synthe
                 synthetic_block(out, s, &clock, VARIANT_FULL, STEP_INSTRUMENTED);
         }
     }
+    synthetic_proof(out);
     struct memory_row *m = RECORD_ADD(&out->memory, 1);
     strcpy(m->class, "process");
     m->peak_bytes = 100 << 20;

@@ -196,7 +196,9 @@ static void test_one_rank(void)
     CHECK_EQ(make(&m, &s), 0);
     CHECK_EQ(m.account.n_axes, 0);
     CHECK(isnan(m.account.stall_ns) && isnan(m.account.interval_ns));
-    CHECK_NEAR(m.account.counterfactual_ns.value, 0, 1e-6);
+    CHECK(isnan(m.account.counterfactual_ns.value) && isnan(m.account.slowdown_ns.value));
+    CHECK(isnan(m.account.disagreement_ns.value));
+    CHECK_NEAR(m.account.difference_ns.value, 0, 1e-6);
     CHECK(isnan(m.account.slowest_mads));
     made_release(&m);
 }

@@ -187,9 +187,9 @@ static void test_values(void)
                real_of(&s, 2, "wait_ms") + real_of(&s, 2, "slowdown_ms"), 1e-9);
     CHECK_NEAR(real_of(&s, 2, "hidden_pct"), 100 * (1 - real_of(&s, 2, "exposed_ms") / 4), 1e-6);
     CHECK_NEAR(real_of(&s, 2, "dp_ms"), real_of(&s, 2, "exposed_stall_ms"), 1e-9);
-    CHECK_NEAR(real_of(&s, 2, "slowest_rank"), 3, 0);
+    CHECK_EQ(value_of(&s, 2, "slowest_rank").integer, 3);
     CHECK(strcmp(value_of(&s, 2, "slowest_host").text, "host03") == 0);
-    CHECK_NEAR(real_of(&s, 2, "process_peak_bytes"), 100 << 20, 0);
+    CHECK_EQ(value_of(&s, 2, "process_peak_bytes").integer, 100 << 20);
     CHECK(real_of(&s, 0, "speedup") == 1 && isnan(real_of(&s, 0, "inc_eff_pct")));
     CHECK(isnan(real_of(&s, 0, "exposed_stall_ms")) && isnan(real_of(&s, 0, "hidden_pct")));
     CHECK(isnan(real_of(&s, 2, "goodput_pct")) && isnan(real_of(&s, 2, "tp_ms")));
@@ -240,6 +240,10 @@ static void test_json(void)
     for (int c = 0; c < report_n_columns(); c++)
         CHECK(json_object_get(json_array_get(curve, 2), report_column_name(c)) != NULL);
     CHECK(json_is_null(json_object_get(json_array_get(curve, 0), "goodput_pct")));
+    CHECK_EQ(json_integer_value(json_object_get(json_array_get(curve, 2), "base_ranks")), 1);
+    CHECK(json_is_null(json_object_get(json_array_get(curve, 1), "base_ranks"))); /* invalid */
+    CHECK(json_is_false(json_object_get(json_array_get(curve, 1), "valid")));
+    CHECK(json_is_true(json_object_get(json_array_get(curve, 2), "emulated")));
     double csv = real_of(&s, 2, "tokens_per_s");
     CHECK_NEAR(json_real_value(json_object_get(json_array_get(curve, 2), "tokens_per_s")), csv, 0);
     json_t *failed = json_object_get(json_array_get(runs, 1), "failed_checks");
@@ -284,6 +288,8 @@ static void test_no_peak(void)
     study_init(&s, false);
     for (int i = 0; i < 3; i++)
         s.file.points[i].point.peak_flops_per_rank = 0;
+    scaling_release(&s.scaling);
+    CHECK_EQ(scaling_init(&s.scaling, s.list, 1, 1), 0);
     CHECK(isnan(real_of(&s, 1, "mfu_pct")) && isnan(real_of(&s, 1, "peak_tflops_per_s_gpu")));
     char *text = print(&s, TEXT);
     CHECK_HAS(text, "no peak was measured");

@@ -223,6 +223,54 @@ static void test_unpaired(void)
     release(&c);
 }
 
+/* A resumed job measured its base again, slower: its points are held against that one. */
+static void test_resumed_base(void)
+{
+    struct curve c = {.n_files = 1};
+    for (int i = 0; i < 3; i++) {
+        struct synthetic s = synthetic_default(i == 2 ? 2 : 1, 1);
+        s.point = i == 2;
+        s.launch = i > 0;
+        s.jitter = 1e-4;
+        s.seed = (uint64_t)i;
+        s.compute_ns *= i == 1 ? 1.5 : 1;
+        add_point(&c.files[0], &s);
+        c.files[0].points[i].point.peak_flops_per_rank = i == 0 ? 40e9 : 50e9;
+    }
+    CHECK_EQ(analyse(&c), 0);
+    const struct scaling_row *base = row_of(&c, 1, 1), *row = row_of(&c, 2, 1);
+    const struct scaling_ratio *speedup = &row->speedup;
+    CHECK_NEAR(speedup->base_tokens_per_s, 1024 / 121e-3, 10);
+    CHECK_NEAR(base->tokens_per_s.value, 1024 / 101e-3, 10); /* mean of both */
+    CHECK_NEAR(speedup->ratio.value * speedup->base_tokens_per_s, row->tokens_per_s.value, 1e-6);
+    CHECK(speedup->partial && row->eff_node.partial && !speedup->unpaired);
+    CHECK(!base->speedup.partial);
+    CHECK_NEAR(base->speedup.base_tokens_per_s, base->tokens_per_s.value, 0);
+    CHECK(scaling_shares(base, &row->runs[0]) && !scaling_shares(row, &base->runs[0]));
+    CHECK_NEAR(base->peak_flops, 50e9, 0); /* one peak for the curve */
+    CHECK_NEAR(row->peak_flops, 50e9, 0);
+    CHECK_NEAR(row->peak_lowest_flops, 40e9, 0);
+    release(&c);
+}
+
+/* So few and so different steps that the interval of their mean reaches below 0. */
+static void test_unbounded(void)
+{
+    struct curve c = {.n_files = 1};
+    struct synthetic s = synthetic_default(1, 1);
+    s.cycles = 1;
+    s.block = 2;
+    s.jitter = 0.3;
+    add_point(&c.files[0], &s);
+    CHECK_EQ(analyse(&c), 0);
+    const struct scaling_row *row = row_of(&c, 1, 1);
+    CHECK(isnan(row->step_ns.low) && row->step_ns.high > row->step_ns.value);
+    CHECK(isnan(row->tokens_per_s.high) && row->tokens_per_s.low > 0);
+    CHECK(row->tokens_per_s.low < row->tokens_per_s.value);
+    CHECK(isnan(row->runs[0].account.step_ns.low));
+    release(&c);
+}
+
 static void test_failure(void)
 {
     struct curve c = {.n_files = 1};
@@ -244,6 +292,8 @@ int main(void)
     test_invalid_points();
     test_launches();
     test_unpaired();
+    test_resumed_base();
+    test_unbounded();
     test_failure();
     return test_end();
 }

@@ -45,6 +45,26 @@ static void test_quantiles(void)
     CHECK_NEAR(stats_quantile(x, 1, 0.99), x[0], 0);
 }
 
+/* Few wild steps: what a time or a ratio cannot be bounds nothing. */
+static void test_unbounded(void)
+{
+    const double wild[] = {1, 100}, calm[] = {50, 51, 50, 51};
+    struct stats_interval x;
+    stats_mean_interval(wild, 2, 0.95, 1, &x);
+    CHECK(x.low < 0 && x.high > 100); /* a mean may be negative */
+    stats_positive(&x);
+    CHECK(isnan(x.low) && x.high > 100);
+    stats_ratio_interval(wild, 2, calm, 4, 0.95, 1, &x);
+    CHECK(isnan(x.low) || x.low > 0);
+    stats_ratio_interval(calm, 4, wild, 2, 0.95, 1, &x);
+    CHECK_NEAR(x.value, 1, 1e-12);
+    CHECK(isnan(x.high) || x.high >= 1);
+    CHECK(isnan(x.low) || (x.low > 0 && x.low <= 1));
+    x = (struct stats_interval){1, 0, INFINITY, 2};
+    stats_positive(&x);
+    CHECK(isnan(x.low) && isnan(x.high));
+}
+
 /* "p95 has an interval only from 72 steps, p99 from 368." */
 static void test_quantile_interval(void)
 {
@@ -247,6 +267,7 @@ int main(void)
     test_moments();
     test_quantiles();
     test_quantile_interval();
+    test_unbounded();
     test_tau();
     test_mean_coverage();
     test_mean_interval_edges();

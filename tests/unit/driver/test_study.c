@@ -470,6 +470,13 @@ static void test_refused_points(void)
 static void test_order(void)
 {
     int first[20], again[20], next[20];
+    for (int n = 3; n <= 8; n++) { /* the default study: drift must not look like size */
+        bool sorted = true;
+        study_order(1, 0, n, first);
+        for (int k = 0; k < n; k++)
+            sorted &= first[k] == k;
+        CHECK(!sorted);
+    }
     study_order(1, 0, 20, first);
     study_order(1, 0, 20, again);
     study_order(1, 1, 20, next);

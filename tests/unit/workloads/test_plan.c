@@ -189,7 +189,7 @@ static void published_sizes(void)
     CHECK_EQ(gate.hidden / gate.heads, model.hidden / model.heads);
     CHECK_EQ(model_check(&gate), 0);
     CHECK(model_padded_vocabulary(&gate) > gate.vocabulary);
-    CHECK_EQ(model_load(&model, "no-such-model"), FAIL_FILE);
+    CHECK_EQ(model_load(&model, "no-such-model"), FAIL_USAGE);
     CHECK_HAS(fail_message(), "tiny");
     fail_clear();
 }

@@ -1,0 +1,556 @@
+/* Stamps become the right rows: on a device whose clock only moves when the test says so, every
+ * term of a step is the number worked out by hand, and exposed communication is that of a count
+ * nanosecond by nanosecond. Each stamp is made once, and none is read that was not made. */
+#include "driver/execute_stamps.h"
+
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/rng.h"
+#include "tests/test.h"
+
+/* ---- a device with a clock of its own ---- */
+
+enum { SLOTS = 1024, STREAMS = 3, NANOSECONDS = 400 };
+
+static struct clockwork {
+    int64_t now[STREAMS]; /* of each stream */
+    int64_t when[SLOTS];
+    bool made[SLOTS]; /* since the last step of the host program */
+    int n_made;
+} clockwork;
+
+static void clockwork_reset(void)
+{
+    memset(&clockwork, 0, sizeof clockwork);
+}
+
+static int fake_open(struct device *device, int local_rank, int n_streams)
+{
+    (void)local_rank;
+    device->state = &clockwork;
+    clockwork_reset();
+    return n_streams <= STREAMS ? 0 : FAIL_INTERNAL;
+}
+
+static void fake_close(struct device *device)
+{
+    device->state = NULL;
+}
+
+static int fake_alloc(struct device *device, enum device_class which, size_t bytes, void **out)
+{
+    (void)device, (void)which;
+    *out = must_alloc(bytes, 1);
+    return 0;
+}
+
+static void fake_free(struct device *device, enum device_class which, void *memory, size_t bytes)
+{
+    (void)device, (void)which, (void)bytes;
+    free(memory);
+}
+
+static void fake_copy(struct device *device, int stream, void *to, const void *from, size_t bytes)
+{
+    (void)device, (void)stream;
+    memcpy(to, from, bytes);
+}
+
+static int fake_reserve(struct device *device, int n_stamps, int n_tasks)
+{
+    (void)device, (void)n_tasks;
+    return n_stamps <= SLOTS ? 0 : FAIL_INTERNAL;
+}
+
+static void fake_launch(struct device *device, int stream, void (*kernel)(void *arg, void *native),
+                        void *arg)
+{
+    (void)device;
+    CHECK_EQ(stream, DEVICE_COMPUTE);
+    kernel(arg, NULL);
+}
+
+static void fake_stamp(struct device *device, int stream, int stamp)
+{
+    (void)device;
+    if (CHECK(stamp >= 0 && stamp < SLOTS))
+        CHECK(!clockwork.made[stamp]); /* at most once */
+    clockwork.made[stamp] = true;
+    clockwork.when[stamp] = clockwork.now[stream];
+    clockwork.n_made++;
+}
+
+static void fake_await(struct device *device, int stream, int stamp)
+{
+    (void)device;
+    CHECK(clockwork.made[stamp]); /* the plan gives ops out in an order in which they can run */
+    if (clockwork.now[stream] < clockwork.when[stamp])
+        clockwork.now[stream] = clockwork.when[stamp];
+}
+
+static void fake_sync(struct device *device)
+{
+    (void)device;
+}
+
+static int64_t fake_when(struct device *device, int stamp)
+{
+    (void)device;
+    CHECK(clockwork.made[stamp]);
+    return clockwork.when[stamp];
+}
+
+static const struct device_type fake_device = {.name = "fake",
+                                               .open = fake_open,
+                                               .close = fake_close,
+                                               .alloc = fake_alloc,
+                                               .free = fake_free,
+                                               .upload = fake_copy,
+                                               .download = fake_copy,
+                                               .reserve = fake_reserve,
+                                               .launch = fake_launch,
+                                               .stamp = fake_stamp,
+                                               .await = fake_await,
+                                               .sync = fake_sync,
+                                               .when = fake_when};
+
+/* A call takes a nanosecond for each element, from when the host has come to it on. */
+static int fake_comm_open(struct comm *comm, const void *parent, int max_calls)
+{
+    (void)comm, (void)parent, (void)max_calls;
+    return 0;
+}
+
+static void fake_comm_close(struct comm *comm)
+{
+    (void)comm;
+}
+
+enum { POST_NS = 3 }; /* what a post costs the host, and so the compute stream */
+
+static void fake_post(struct comm *comm, const struct comm_call *calls, int n_calls)
+{
+    int64_t *now = &clockwork.now[comm->stream];
+    CHECK_EQ(n_calls, 1);
+    *now += calls[0].coll.count;
+    clockwork.now[DEVICE_COMPUTE] += POST_NS;
+}
+
+static const struct comm_type fake_comm = {
+    .name = "fake", .open = fake_comm_open, .close = fake_comm_close, .post = fake_post};
+
+/* A kernel takes as long as its op's layer says; the one of OP_CLIP writes the log. */
+static void fake_kernel(const struct op *op, struct kernel_context *context, void *native)
+{
+    (void)native;
+    clockwork.now[DEVICE_COMPUTE] += op->layer;
+    if (op->kind != OP_CLIP || context->log == NULL)
+        return;
+    double *row = context->log + context->log_next * SCALARS;
+    double step = (double)++context->log_next;
+    row[SCALAR_LOSS_SUM] = 30 * step;
+    row[SCALAR_VALID] = 10;
+    row[SCALAR_NORM] = 2 + step;
+    row[SCALAR_LR] = step / 1000;
+    row[SCALAR_STEP] = 7 + step;
+    row[SCALAR_SKIPPED] = 2;
+}
+
+static const struct kernel_set fake_kernels = {.name = "fake",
+                                               .run = {[OP_INPUT] = fake_kernel,
+                                                       [OP_ADD] = fake_kernel,
+                                                       [OP_GEMM] = fake_kernel,
+                                                       [OP_SUMSQ] = fake_kernel,
+                                                       [OP_CLIP] = fake_kernel}};
+
+/* ---- a plan made by hand ---- */
+
+static int add_compute(struct plan *plan, enum op_kind kind, int ns, int after)
+{
+    struct op op = {.kind = kind, .layer = ns, .phase = PHASE_FORWARD};
+    if (kind == OP_GEMM)
+        op.shape.gemm = (struct shape_gemm){.m = 2, .n = 3, .k = 5};
+    int index = plan_op(plan, &op);
+    if (after >= 0)
+        plan_wait(plan, index, after);
+    return index;
+}
+
+static int add_call(struct plan *plan, enum axis axis, int ns, int after)
+{
+    struct op op = {.kind = OP_COLLECTIVE, .stream = plan_channel(plan, axis, 0), .layer = -1};
+    op.shape.coll.coll = (struct coll){COLL_ALL_REDUCE, DTYPE_F32, ns, -1};
+    op.shape.coll.axis = axis;
+    int index = plan_op(plan, &op);
+    plan_wait(plan, index, after);
+    return index;
+}
+
+static void begin_plan(struct plan *plan, int tp)
+{
+    struct degrees degrees = {.tp = tp};
+    struct layout layout;
+    CHECK_EQ(layout_init(&layout, 2 * tp, 1, 0, &degrees), 0);
+    plan_init(plan, &layout);
+    plan->global_batch = 8;
+    plan->micro_batches = 1;
+}
+
+struct rig {
+    struct plan plan;
+    struct backend backend;
+    struct execute execute;
+};
+
+static void rig_open(struct rig *rig, int max_steps, bool scratch, int drop_op)
+{
+    CHECK_EQ(plan_seal(&rig->plan), 0);
+    rig->backend =
+        (struct backend){.device = &fake_device, .comm = &fake_comm, .kernels = &fake_kernels};
+    struct execute_config config = {.plan = &rig->plan,
+                                    .backend = &rig->backend,
+                                    .max_steps = max_steps,
+                                    .scratch = scratch,
+                                    .fault = {.drop_op = drop_op}};
+    CHECK_EQ(execute_open(&rig->execute, &config), 0);
+}
+
+static void rig_close(struct rig *rig)
+{
+    execute_close(&rig->execute);
+    plan_release(&rig->plan);
+}
+
+/*
+ * ns       0    10         110 113       143 146   166                260 265 270
+ * compute  |input|   gemm    |p|   add    |p| add  |      stall        |sum|clip|
+ * dp                         |      call 0  160 |     call 1           |
+ */
+static void make_step(struct plan *plan)
+{
+    begin_plan(plan, 1);
+    plan_take(plan, BUFFER_PARAMETER, 64);
+    add_compute(plan, OP_INPUT, 10, -1);
+    int first = add_compute(plan, OP_GEMM, 100, -1);
+    int early = add_call(plan, AXIS_DP, 50, first);
+    int second = add_compute(plan, OP_ADD, 30, -1);
+    int late = add_call(plan, AXIS_DP, 100, second);
+    add_compute(plan, OP_ADD, 20, -1);
+    add_compute(plan, OP_SUMSQ, 5, late);
+    add_compute(plan, OP_CLIP, 5, early);
+}
+
+static void run(struct rig *rig, enum variant variant, int level, int n_steps, int keep,
+                struct execute_samples *samples)
+{
+    clockwork_reset();
+    execute_block(&rig->execute, variant, level, n_steps, keep, samples);
+    CHECK_EQ(samples->n, n_steps);
+    for (int i = 0; i < n_steps; i++) {
+        CHECK_EQ(samples->step[i].variant, variant);
+        CHECK_EQ(samples->step[i].step, i);
+    }
+}
+
+static void full_step_by_hand(void)
+{
+    struct rig rig;
+    struct execute_samples s;
+    make_step(&rig.plan);
+    rig_open(&rig, 3, false, -1);
+    run(&rig, VARIANT_FULL, 2, 3, 1, &s);
+    for (int i = 0; i < 3; i++) {
+        const struct step_row *row = &s.step[i];
+        CHECK_EQ(row->start_ns, 270 * i);
+        CHECK_EQ(row->end_ns, 270 * (i + 1));
+        CHECK_EQ(row->compute_ns, 160);
+        CHECK_EQ(row->input_ns, 10);
+        CHECK_EQ(row->stall_ns, 94);
+        CHECK_EQ(row->idle_ns, 2 * POST_NS);
+        CHECK_EQ(row->residual_ns, 0);
+        CHECK_EQ(row->flags, STEP_INSTRUMENTED);
+        CHECK_EQ(row->consumed, 8 * (i + 1));
+        CHECK_EQ(row->micro_step, i + 1);
+        CHECK_EQ(row->optimizer_step, 6 + i); /* steps done less those skipped */
+        CHECK_EQ(row->skipped, 2);
+        CHECK_EQ(row->valid_tokens, 10);
+        CHECK_NEAR(row->loss, 3 * (i + 1), 0);
+        CHECK_NEAR(row->grad_norm, 3 + i, 0);
+        CHECK_NEAR(row->lr, (i + 1) / 1000.0, 0);
+        const struct stall_row *stall = &s.rows.stalls.rows[i];
+        CHECK_EQ(stall->step, i);
+        CHECK(strcmp(stall->axis, "dp") == 0);
+        CHECK_EQ(stall->waits, 2);
+        CHECK_EQ(stall->stall_ns, 94);
+        CHECK_EQ(stall->comm_ns, 150);
+        CHECK_EQ(stall->exposed_ns, 150 - 30 - 20);
+        CHECK_EQ(stall->wire_bytes, 4 * 150); /* two ranks: 2 (n-1)/n S = S */
+    }
+    CHECK_EQ(s.rows.stalls.n, 3);
+    execute_samples_release(&s);
+    rig_close(&rig);
+}
+
+static void rows_of_the_kept_step(void)
+{
+    static const int op[] = {0, 1, 2, 3, 4, 5, 6, 7},
+                     start[] = {0, 10, 110, 113, 160, 146, 260, 265},
+                     length[] = {10, 100, 50, 30, 100, 20, 5, 5};
+    struct rig rig;
+    struct execute_samples s;
+    make_step(&rig.plan);
+    rig_open(&rig, 3, false, -1);
+    run(&rig, VARIANT_FULL, 2, 3, 1, &s);
+    CHECK_EQ(s.rows.collectives.n, 2);
+    for (int i = 0; i < 2; i++) {
+        const struct call_row *call = &s.rows.collectives.rows[i];
+        CHECK_EQ(call->step, 1);
+        CHECK_EQ(call->call, i);
+        CHECK_EQ(call->start_ns, i ? 160 : 110);
+        CHECK_EQ(call->duration_ns, i ? 100 : 50);
+        CHECK_EQ(call->bytes, i ? 400 : 200);
+        CHECK_EQ(call->group, 2);
+        CHECK(strcmp(call->kind, "all-reduce") == 0 && strcmp(call->axis, "dp") == 0);
+    }
+    CHECK_EQ(s.rows.ops.n, 8);
+    for (int i = 0; i < 8; i++) {
+        const struct op_row *row = &s.rows.ops.rows[i];
+        CHECK_EQ(row->step, 1);
+        CHECK_EQ(row->op, op[i]);
+        CHECK_EQ(row->start_ns, start[i]);
+        CHECK_EQ(row->duration_ns, length[i]);
+        CHECK_NEAR(row->flops, i == 1 ? 60 : 0, 0); /* 2 m n k of the GEMM */
+    }
+    execute_samples_release(&s);
+    rig_close(&rig);
+}
+
+/* Stamp levels 0 and 1 of full steps, and the variants: the same plan behind a mask. */
+static void levels_and_variants(void)
+{
+    struct rig rig;
+    struct execute_samples s;
+    make_step(&rig.plan);
+    rig_open(&rig, 2, true, -1);
+    run(&rig, VARIANT_FULL, 0, 2, 1, &s);
+    CHECK_EQ(s.step[1].end_ns, 540);
+    CHECK_EQ(s.step[1].flags, STEP_BARE);
+    CHECK_EQ(s.step[1].stall_ns + s.step[1].compute_ns + s.step[1].residual_ns, 0);
+    CHECK_EQ(s.rows.stalls.n + s.rows.collectives.n + s.rows.ops.n, 0);
+    execute_samples_release(&s);
+    run(&rig, VARIANT_FULL, 1, 2, 1, &s);
+    CHECK_EQ(s.step[1].flags, 0);
+    CHECK_EQ(s.step[1].stall_ns, 94);
+    CHECK_EQ(s.step[1].compute_ns + s.step[1].idle_ns + s.step[1].residual_ns, 0);
+    CHECK_EQ(s.rows.stalls.rows[1].comm_ns, 150);
+    CHECK_EQ(s.rows.stalls.rows[1].exposed_ns, -1); /* nobody knows when ops computed */
+    CHECK_EQ(s.rows.collectives.n, 2);
+    CHECK_EQ(s.rows.ops.n, 0);
+    execute_samples_release(&s);
+    run(&rig, VARIANT_COMPUTE, 2, 2, 1, &s);
+    CHECK_EQ(s.step[1].end_ns, 2 * 170);
+    CHECK_EQ(s.step[1].flags, STEP_INSTRUMENTED | STEP_SCRATCH);
+    CHECK_EQ(s.step[1].compute_ns, 160);
+    CHECK_EQ(s.step[1].stall_ns + s.step[1].idle_ns + s.step[1].residual_ns, 0);
+    CHECK_EQ(s.step[1].consumed + s.step[1].valid_tokens, 0);
+    CHECK_EQ(s.rows.stalls.n + s.rows.collectives.n, 0);
+    CHECK_EQ(s.rows.ops.n, 6);
+    execute_samples_release(&s);
+    run(&rig, VARIANT_COMM, 1, 1, 0, &s);
+    CHECK_EQ(s.step[0].end_ns, 150);
+    CHECK_EQ(s.step[0].flags, STEP_SCRATCH);
+    CHECK_EQ(s.step[0].stall_ns, 150 - 2 * POST_NS);
+    CHECK_EQ(s.rows.stalls.n, 1);
+    CHECK_EQ(s.rows.stalls.rows[0].comm_ns, 150);
+    CHECK_EQ(s.rows.collectives.n, 2);
+    CHECK_EQ(s.rows.ops.n, 0);
+    execute_samples_release(&s);
+    CHECK_EQ(rig.execute.consumed, 4 * 8); /* full steps alone train */
+    rig_close(&rig);
+}
+
+/* A stamp that somebody waits for is made at any level; two a step otherwise at level 0. */
+static void number_of_stamps(void)
+{
+    struct rig rig;
+    struct execute_samples s;
+    make_step(&rig.plan);
+    rig_open(&rig, 1, false, -1);
+    /* full: both ends of the step and the ends of 4 awaited ops; then 2 waits with their begins, and
+     * the begins of 2 calls; then begins of 4 ops and ends of 4, and 2 a post. */
+    static const int full[] = {2 + 4, 2 + 4 + 4 + 2, 2 + 4 + 4 + 2 + 4 + 4 + 4};
+    for (int level = 0; level < 3; level++) {
+        run(&rig, VARIANT_FULL, level, 1, 0, &s);
+        CHECK_EQ(clockwork.n_made, full[level]);
+        execute_samples_release(&s);
+    }
+    rig_close(&rig);
+}
+
+/* An op that is not launched leaves its stamps, so that whoever waits for it goes on. */
+static void dropped_op(void)
+{
+    struct rig rig;
+    struct execute_samples s;
+    make_step(&rig.plan);
+    rig_open(&rig, 1, false, 1);
+    run(&rig, VARIANT_FULL, 2, 1, 0, &s);
+    CHECK_EQ(s.step[0].compute_ns, 60);
+    CHECK_EQ(s.rows.collectives.rows[0].start_ns, 10);
+    CHECK_EQ(rig.execute.ops_given_out, 7);
+    execute_samples_release(&s);
+    rig_close(&rig);
+}
+
+/* ---- exposed communication of any stamps ---- */
+
+struct span {
+    int64_t begin, end;
+};
+
+enum { MOST = 12 };
+struct spans {
+    int n;
+    struct span of[MOST];
+};
+
+/* Ops of the given spans, two axes of communication; returns the rows of an instrumented step. */
+static void read_spans(struct rig *rig, const struct spans *compute, const struct spans comm[2],
+                       struct execute_samples *out)
+{
+    static const enum axis axis[] = {AXIS_DP, AXIS_TP};
+    begin_plan(&rig->plan, 2);
+    int input = add_compute(&rig->plan, OP_INPUT, 0, -1);
+    for (int i = 0; i < compute->n; i++)
+        add_compute(&rig->plan, OP_ADD, 0, -1);
+    for (int a = 0; a < 2; a++)
+        for (int i = 0; i < comm[a].n; i++)
+            add_call(&rig->plan, axis[a], 1, input);
+    rig_open(rig, 1, false, -1);
+    clockwork_reset();
+    for (int i = 0; i < stamps_per_step(&rig->plan); i++)
+        clockwork.made[i] = true;
+    int64_t *when = clockwork.when;
+    when[stamp_of(input, STAMP_END)] = NANOSECONDS; /* input is no computation that hides */
+    when[STAMP_STEP_END] = NANOSECONDS;
+    int op = input + 1;
+    for (int i = 0; i < compute->n; i++, op++) {
+        when[stamp_of(op, STAMP_BEGIN)] = compute->of[i].begin;
+        when[stamp_of(op, STAMP_END)] = compute->of[i].end;
+    }
+    for (int a = 0; a < 2; a++)
+        for (int i = 0; i < comm[a].n; i++, op++) {
+            when[stamp_of(op, STAMP_BEGIN)] = comm[a].of[i].begin;
+            when[stamp_of(op, STAMP_END)] = comm[a].of[i].end;
+        }
+    stamps_to_samples(&rig->execute, VARIANT_FULL, 2, 1, -1, out);
+}
+
+static void mark(const struct spans *spans, bool *busy)
+{
+    memset(busy, 0, NANOSECONDS * sizeof *busy);
+    for (int i = 0; i < spans->n; i++)
+        for (int64_t t = spans->of[i].begin; t < spans->of[i].end; t++)
+            busy[t] = true;
+}
+
+/* Nanosecond by nanosecond. */
+static void check_spans(const struct spans *compute, const struct spans comm[2])
+{
+    struct rig rig;
+    struct execute_samples s;
+    static bool computes[NANOSECONDS], communicates[NANOSECONDS];
+    read_spans(&rig, compute, comm, &s);
+    mark(compute, computes);
+    int64_t row = 0;
+    for (int a = 1; a >= 0; a--) { /* the order of axes: tp before dp */
+        if (comm[a].n == 0)
+            continue;
+        int64_t union_ns = 0, exposed_ns = 0;
+        mark(&comm[a], communicates);
+        for (int t = 0; t < NANOSECONDS; t++) {
+            union_ns += communicates[t];
+            exposed_ns += communicates[t] && !computes[t];
+        }
+        CHECK_EQ(s.rows.stalls.rows[row].comm_ns, union_ns);
+        CHECK_EQ(s.rows.stalls.rows[row].exposed_ns, exposed_ns);
+        row++;
+    }
+    CHECK_EQ(s.rows.stalls.n, row);
+    execute_samples_release(&s);
+    rig_close(&rig);
+}
+
+static void exposed_by_hand(void)
+{
+    static const struct {
+        struct spans compute, comm;
+        int64_t comm_ns, exposed_ns;
+    } cases[] = {
+        {{0}, {1, {{5, 9}}}, 4, 4},                                        /* nothing computes */
+        {{1, {{0, 20}}}, {1, {{5, 9}}}, 4, 0},                             /* all hidden */
+        {{1, {{5, 9}}}, {1, {{0, 20}}}, 20, 16},                           /* computes inside */
+        {{1, {{0, 5}}}, {1, {{5, 9}}}, 4, 4},                              /* touching ends */
+        {{1, {{0, 7}}}, {1, {{5, 9}}}, 4, 2},                              /* the end sticks out */
+        {{1, {{7, 20}}}, {1, {{5, 9}}}, 4, 2},                             /* the begin does */
+        {{2, {{0, 10}, {10, 20}}}, {1, {{5, 15}}}, 10, 0},                 /* two ops hide it */
+        {{2, {{0, 6}, {12, 20}}}, {1, {{5, 15}}}, 10, 6},                  /* a gap between them */
+        {{1, {{0, 3}}}, {2, {{5, 9}, {7, 15}}}, 10, 10},                   /* calls overlap */
+        {{1, {{8, 10}}}, {2, {{5, 20}, {7, 9}}}, 15, 13},                  /* one inside another */
+        {{1, {{6, 8}}}, {2, {{10, 12}, {5, 9}}}, 6, 4},                    /* out of order */
+        {{1, {{4, 20}}}, {2, {{5, 9}, {9, 12}}}, 7, 0},                    /* touching calls */
+        {{3, {{0, 6}, {8, 11}, {14, 16}}}, {2, {{5, 9}, {10, 15}}}, 9, 5}, /* woven */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct rig rig;
+        struct execute_samples s;
+        struct spans comm[2] = {cases[i].comm, {0}};
+        read_spans(&rig, &cases[i].compute, comm, &s);
+        CHECK_EQ(s.rows.stalls.rows[0].comm_ns, cases[i].comm_ns);
+        CHECK_EQ(s.rows.stalls.rows[0].exposed_ns, cases[i].exposed_ns);
+        execute_samples_release(&s);
+        rig_close(&rig);
+        check_spans(&cases[i].compute, comm);
+    }
+}
+
+static int64_t draw(uint64_t *at, int64_t below)
+{
+    return (int64_t)rng_below(rng_key(7, "stamps"), (*at)++, (uint32_t)below);
+}
+
+static void exposed_at_random(void)
+{
+    uint64_t at = 0;
+    for (int trial = 0; trial < 300; trial++) {
+        struct spans compute = {0}, comm[2] = {0};
+        int64_t now = 0;
+        for (compute.n = 0; compute.n < (int)draw(&at, MOST + 1) && now < NANOSECONDS - 60;
+             compute.n++) {
+            int64_t begin = now + draw(&at, 20);
+            now = begin + draw(&at, 40);
+            compute.of[compute.n] = (struct span){begin, now};
+        }
+        for (int a = 0; a < 2; a++) {
+            comm[a].n = (int)draw(&at, MOST + 1);
+            for (int i = 0; i < comm[a].n; i++) {
+                int64_t begin = draw(&at, NANOSECONDS - 60);
+                comm[a].of[i] = (struct span){begin, begin + draw(&at, 60)};
+            }
+        }
+        check_spans(&compute, comm);
+    }
+}
+
+int main(void)
+{
+    full_step_by_hand();
+    rows_of_the_kept_step();
+    levels_and_variants();
+    number_of_stamps();
+    dropped_op();
+    exposed_by_hand();
+    exposed_at_random();
+    return test_end();
+}

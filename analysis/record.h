@@ -84,7 +84,7 @@ enum { RECORD_SCHEMA = 1, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(i64, micro_batch, "samples", "samples of a micro-batch of one rank")                         \
     X(i64, micro_steps, "", "micro-steps a step (accumulation)")                                   \
     X(i64, sequence, "tokens", "positions of a sample")                                            \
-    X(i64, positions_per_step, "tokens", "positions a step, all ranks")                               \
+    X(i64, positions_per_step, "tokens", "positions a step, all ranks")                            \
     X(i64, parameters, "", "parameters of the unpadded model")                                     \
     X(f64, model_flops_per_step, "FLOP",                                                           \
       "forward and backward, causal half, logits counted, no recompute")                           \
@@ -92,7 +92,7 @@ enum { RECORD_SCHEMA = 1, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
       "GEMM rate measured in this launch on one rank alone, 0: not measured")                      \
     X(text64, peak_source, "", "how the peak was found")                                           \
     X(i32, emulated, "", "1: several declared nodes are one host")                                 \
-    X(i32, oversubscribed, "", "1: more ranks or threads than cores")                                         \
+    X(i32, oversubscribed, "", "1: more ranks or threads than cores")                              \
     X(i32, settled, "", "1: the interval reached --settle")                                        \
     X(i32, valid, "", "1: gate and work proof passed")                                             \
     X(text16, gate, "", "passed, failed or off")                                                   \

@@ -1,6 +1,8 @@
 /*
- * report_notes: what must be said beside the numbers, one sentence each: what is noise, what is emulated, oversubscribed, invalid, unsettled, unpaired or left out, terms that do not
- * close, a rank that is slow, and what the driver itself recorded as warnings.
+ * report_notes: what must be said beside the numbers, one sentence each: what is noise, emulated,
+ * oversubscribed, invalid, unsettled, unpaired or left out, which launches a ratio comes from,
+ * peaks that are none, terms that do not close, a rank that is slow, and what the driver itself
+ * recorded as warnings.
  */
 #ifndef ANALYSIS_REPORT_NOTES_H
 #define ANALYSIS_REPORT_NOTES_H

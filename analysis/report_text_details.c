@@ -181,8 +181,8 @@ static const struct {
      "step_ms compute_ms input_ms stall_ms idle_ms residual_ms worst_% steps", closure_row},
     {"instrumented, compute-only and comm-only steps in ms: full-co = instr - compute-only; "
      "disagree = full-co - stall_instr - slowdown,\n# not forced to 0",
-     "instr_ms compute-only_ms comm-only_ms full-co_ms stall_instr_ms slowdown_ms slow_low "
-     "slow_high "
+     "instr_ms compute-only_ms comm-only_ms full-co_ms stall_instr_ms slowdown_ms slowdown_low "
+     "slowdown_high "
      "disagree_ms +-_ms",
      variant_row},
     {"communication by axis, a step and rank: stall of full steps; stall_instr, comm and exposed "

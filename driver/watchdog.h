@@ -8,6 +8,9 @@
  * launcher end the job. It looks eight times a deadline, at least four times a second, so it speaks
  * at most 1/8 late; time in which the process was stopped (SIGSTOP, a debugger) does not count.
  *
+ * It sees what holds up this process. One that stands still itself is named by the ranks of its
+ * point that wait for it; where a point has no other rank, nobody does.
+ *
  * One per process; only one thread says things.
  */
 #ifndef DRIVER_WATCHDOG_H

@@ -36,8 +36,8 @@ if [ "$(id -u)" = 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
 study=$build/local-$(date -u +%Y%m%dT%H%M%S)-$$.h5
-echo "# $ranks ranks, at most a minute for each point" >&2
+echo "# $ranks rank(s); a point ends when its interval is within 1 %, or after a minute of timed steps" >&2
 launch=(mpirun --bind-to core:if-supported -np "$ranks")
-quietly "${launch[@]}" "$build/bin/scalestudy" --layout "${ranks}x1" --out "$study" "$@"
+"${launch[@]}" "$build/bin/scalestudy" --layout "${ranks}x1" --out "$study" "$@" >&2
 "$build/bin/scalereport" "$study"
 echo "# study: $study"

@@ -53,6 +53,11 @@ check "the header is the first line" test "$(head -c 5 "$scratch/stdout")" = mod
 while read -r name; do
     check "column $name is explained" grep -qF -- "\`$name\`" "$tests/../analysis/README.md"
 done < <(head -n 1 "$scratch/stdout" | tr ',' '\n')
+# Names of the text tables: a header begins with "# nodes ranks"; with two launches it has them all.
+sed -n '/^## Names in the text/,/^## JSON/p; /`nodes`/p' "$tests/../analysis/README.md" | tr ' ,|`' '\n' >words
+while read -r name; do
+    check "text column $name is explained" grep -qxF -- "$name" words
+done < <("$report" study.h5 again.h5 | grep '^# nodes ranks' | tr -s ' #' '\n' | sort -u | grep .)
 # Throughput and efficiency hang together, whatever the columns say otherwise.
 check "tokens_per_s is tokens over time, efficiency its ratio per rank" awk -F, '
     NR == 1 { for (i = 1; i <= NF; i++) c[$i] = i; next }

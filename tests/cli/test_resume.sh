@@ -12,6 +12,7 @@ RANDOM=7
 
 printed() { awk '$1 ~ /^[0-9]+$/ { print $2 }' "$1" | sort -n | tr '\n' ' '; }
 in_file() { "$report" --csv "$1" | awk -F, 'NR > 1 { print $3 }' | sort -nu | tr '\n' ' '; }
+job_of() { pgrep -f -- "--out $1( |\$)"; } # launcher and ranks
 ranks_of() { pgrep -f "^$study .*--out $1( |\$)" | sort -n; }
 
 # kill_once FILE LOG: start or resume, kill after a random time; what was printed by then is in LOG.
@@ -34,12 +35,16 @@ kill_once() {
     case $((RANDOM % 3)) in
     0) victim=$(ranks_of "$file" | head -n 1) ;;          # the writer starts first
     1) victim=$(ranks_of "$file" | shuf -n 1 --random-source=<(yes $RANDOM)) ;;
-    2) victim="$launcher $(pgrep -P $launcher) $(ranks_of "$file")" ;;
+    2) victim=$(job_of "$file") ;;
     esac
     # shellcheck disable=SC2086 # several victims are several words
     kill -9 $victim 2>/dev/null
     wait $launcher 2>/dev/null
-    for _ in $(seq 100); do [ -z "$(ranks_of "$file")" ] && break || sleep 0.05; done
+    for _ in $(seq 400); do # a launcher that outlives its ranks would start a rival
+        [ -n "$(job_of "$file")" ] || return
+        sleep 0.05
+    done
+    echo "kill $n: the job is still there after 20 s"
 }
 
 # Every point that was ever printed is in the file, and published parts never change.
@@ -50,9 +55,9 @@ while [ $n -lt "$kills" ]; do
         : >known
         : >sums
     fi
-    kill_once "$file" log 2>/dev/null
+    kill_once "$file" log.$n 2>/dev/null
+    printed log.$n | tr ' ' '\n' >>known
     n=$((n + 1))
-    printed log | tr ' ' '\n' >>known
     source=$file
     [ -e "$file" ] || source=$file.parts
     if [ -d "$source" ] || [ -e "$source" ]; then

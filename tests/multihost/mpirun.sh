@@ -17,4 +17,5 @@ done >"$state/hostfile"
 exec timeout -k 5 "${SSNET_TIMEOUT:-300}" "$here/agent.sh" ssnode0 -- \
     mpirun --hostfile "$state/hostfile" -np $((nodes * per_node)) --bind-to none \
     --mca plm rsh --mca plm_rsh_agent "$here/agent.sh" --mca btl_tcp_if_include eth0 \
+    --mca oob_tcp_keepalive_time 3 --mca oob_tcp_keepalive_intvl 1 --mca oob_tcp_keepalive_probes 3 \
     --mca oob_tcp_if_include eth0 --mca mpi_yield_when_idle 1 -x OPENBLAS_NUM_THREADS "$@"

@@ -16,7 +16,7 @@ enum { SLOTS = 1024, STREAMS = 3, NANOSECONDS = 400 };
 static struct clockwork {
     int64_t now[STREAMS]; /* of each stream */
     int64_t when[SLOTS];
-    bool made[SLOTS]; /* since the last step of the host program */
+    bool made[SLOTS]; /* since the last reset */
     int n_made;
 } clockwork;
 
@@ -526,11 +526,11 @@ static void exposed_at_random(void)
     for (int trial = 0; trial < 300; trial++) {
         struct spans compute = {0}, comm[2] = {0};
         int64_t now = 0;
-        for (compute.n = 0; compute.n < (int)draw(&at, MOST + 1) && now < NANOSECONDS - 60;
-             compute.n++) {
-            int64_t begin = now + draw(&at, 20);
-            now = begin + draw(&at, 40);
-            compute.of[compute.n] = (struct span){begin, now};
+        compute.n = (int)draw(&at, MOST + 1);
+        for (int i = 0; i < compute.n; i++) {
+            int64_t begin = now + draw(&at, 15);
+            now = begin + draw(&at, 18);
+            compute.of[i] = (struct span){begin, now};
         }
         for (int a = 0; a < 2; a++) {
             comm[a].n = (int)draw(&at, MOST + 1);

@@ -8,6 +8,7 @@
 
 #include "analysis/report_columns.h"
 #include "analysis/report_notes.h"
+#include "analysis/report_proof.h"
 #include "base/err.h"
 
 /* JSON has no NaN: what is unknown is null. */
@@ -196,6 +197,7 @@ static json_t *study_of(const struct report *r)
 {
     json_t *json = json_object(), *list = json_array();
     struct notes notes;
+    char proof[512];
     json_object_set_new(json, "digest", text(r->files[0]->head.study_digest));
     for (int i = 0; i < r->n_files; i++)
         json_array_append_new(list, text(r->files[i]->path));
@@ -204,6 +206,8 @@ static json_t *study_of(const struct report *r)
     json_object_set_new(json, "interval_level", json_real(0.95));
     json_object_set_new(json, "interval_seed", json_integer((json_int_t)r->seed));
     json_object_set_new(json, "intervals", text(notes_coverage(r->scaling)));
+    proof_sentence(proof, sizeof proof, r->scaling, "; ");
+    json_object_set_new(json, "proof", text(proof));
     json_object_set_new(json, "curve", list = json_array());
     for (int i = 0; i < r->scaling->n_rows; i++)
         json_array_append_new(list, curve_row(r, &r->scaling->rows[i]));

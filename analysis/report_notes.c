@@ -128,6 +128,11 @@ static bool is_unpaired(const struct scaling_row *row)
            row->incremental.unpaired;
 }
 
+static bool is_one_block(const struct scaling_row *row)
+{
+    return row->step_ns.n > 0 && isnan(row->runs[0].account.aa_ratio.value);
+}
+
 static void about_points(struct notes *notes, const struct scaling *s)
 {
     char list[512];
@@ -145,6 +150,9 @@ static void about_points(struct notes *notes, const struct scaling *s)
     list_points(list, sizeof list, s, is_unsettled);
     if (list[0] != '\0')
         note(notes, "unsettled (%s): the interval is wider than the study asked for", list);
+    list_points(list, sizeof list, s, is_one_block);
+    if (list[0] != '\0')
+        note(notes, "one block of full steps (%s): nothing says how noisy these points are", list);
     list_points(list, sizeof list, s, is_unpaired);
     if (list[0] != '\0')
         note(notes, "unpaired ratios (%s): marked u; their two sides share no launch", list);

@@ -1,6 +1,5 @@
 #include "analysis/report_proof.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -70,26 +69,33 @@ static void add_failures(struct sentence *s, const struct scaling *scaling)
     }
 }
 
+/* The share of its bound that a check used. */
+static double share_of(const struct gate_row *row)
+{
+    return row->allowed > 0.0 ? row->difference / row->allowed : 0.0;
+}
+
 static void add_gate(struct sentence *s, const struct scaling *scaling)
 {
     int64_t least = INT64_MAX, most = 0;
-    double worst = 0.0;
+    const struct gate_row *worst = NULL;
     for (int i = 0; i < scaling->n_runs; i++) {
         const struct record_point *p = scaling->runs[i].account.record;
         least = p->gate.n < least ? p->gate.n : least;
         most = p->gate.n > most ? p->gate.n : most;
         for (int64_t j = 0; j < p->gate.n; j++)
-            if (p->gate.rows[j].allowed > 0.0)
-                worst = fmax(worst, p->gate.rows[j].difference / p->gate.rows[j].allowed);
+            if (worst == NULL || share_of(&p->gate.rows[j]) > share_of(worst))
+                worst = &p->gate.rows[j];
     }
-    if (most == 0) {
+    if (worst == NULL) {
         add(s, "no gate check was made");
         return;
     }
     if (least < most)
         add(s, "%lld to ", (long long)least);
-    add(s, "%lld gate %s a point passed (worst at %.3g %% of its bound)", (long long)most,
-        most == 1 ? "check" : "checks", 100.0 * worst);
+    add(s, "%lld gate %s a point passed (worst at %.3g %% of its bound: %.32s %.64s)",
+        (long long)most, most == 1 ? "check" : "checks", 100.0 * share_of(worst), worst->check,
+        worst->subject);
 }
 
 /* The axis of wire bytes does not matter here. */
@@ -121,17 +127,17 @@ static void add_work(struct sentence *s, const struct scaling *scaling)
     }
     for (int k = 0; k < n; k++)
         add(s, "%s%.*s",
-            k == 0       ? "; "
+            k == 0       ? ""
             : k == n - 1 ? " and "
                          : ", ",
             name_length(seen[k]), seen[k]->quantity);
     if (n == 0)
-        add(s, "; no work was counted");
+        add(s, "no work was counted");
     else
         add(s, " agree three ways%s", without > 0 ? " where they were counted" : "");
 }
 
-void proof_sentence(char *text, size_t size, const struct scaling *scaling)
+void proof_sentence(char *text, size_t size, const struct scaling *scaling, const char *between)
 {
     struct sentence s = {text, 0, size};
     text[0] = '\0';
@@ -139,5 +145,6 @@ void proof_sentence(char *text, size_t size, const struct scaling *scaling)
     if (s.used > 0)
         return;
     add_gate(&s, scaling);
+    add(&s, "%s", between);
     add_work(&s, scaling);
 }

@@ -9,7 +9,8 @@
 
 #include "analysis/scaling.h"
 
-void proof_sentence(char *text, size_t size, const struct scaling *scaling);
+/* `between` parts what is said of the gate from what is said of the work: "; ". */
+void proof_sentence(char *text, size_t size, const struct scaling *scaling, const char *between);
 
 /* Of the fixed work: "passed" in all runs, "failed" in one of them, "" where none was counted. */
 const char *proof_of_work(const struct scaling_row *row);

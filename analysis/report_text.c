@@ -196,7 +196,7 @@ static void print_labels(FILE *to, const struct scaling *s)
     if (invalid > 0)
         fprintf(to, "# INVALID: %d of %d point%s failed: in no curve, and no base\n", invalid,
                 s->n_rows, plural(s->n_rows));
-    proof_sentence(text, sizeof text, s);
+    proof_sentence(text, sizeof text, s, ";\n#         ");
     fprintf(to, "# proof   %s\n", text);
 }
 

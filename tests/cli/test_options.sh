@@ -124,7 +124,7 @@ expect_exit 0
 check "two lengths" test "$(column seq sequence.h5)" = "16 32 "
 check "both valid" test "$(column valid sequence.h5)" = "1 1 "
 check "their gates passed" test "$(column gate sequence.h5)" = "passed passed "
-check "twice the tokens" test "$(column positions_per_step sequence.h5)" = "128 64 "
+check "twice the tokens" test "$(column positions_per_step sequence.h5)" = "128 256 "
 
 # ---- --points: 2x1 of 2x2 is the first rank of each node. Those two work, the other two sleep. ----
 cat >timed.sh <<'SH'

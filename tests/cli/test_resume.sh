@@ -70,11 +70,11 @@ while [ $n -lt "$kills" ]; do
     elif [ -s known ] && [ -n "$(tr -d '\n' <known)" ]; then
         lost=$((lost + 1))
     fi
-    if [ -d "$file.parts" ]; then
+    if [ -d "$file.parts" ] && [ ! -e "$file" ]; then
         [ ! -s sums ] || sha256sum --quiet -c sums >/dev/null 2>&1 || changed=$((changed + 1))
         find "$file.parts" -name '[0-9]*.h5' -exec sha256sum {} + >sums
     else
-        [ -e "$file" ] && whole=$((whole + 1))
+        [ ! -e "$file" ] || whole=$((whole + 1)) # perhaps with its parts, killed before they went
         rm -rf "$file" "$file.parts"
         file=""
     fi

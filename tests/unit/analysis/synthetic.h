@@ -200,6 +200,7 @@ static inline void synthetic_proof(struct record_point *out)
     struct gate_row *gate = RECORD_ADD(&out->gate, 2);
     for (int i = 0; i < 2; i++) {
         strcpy(gate[i].check, i == 0 ? "gradient" : "loss");
+        strcpy(gate[i].subject, i == 0 ? "wte" : "step 1");
         gate[i].difference = i == 0 ? 2.5e-6 : 1e-6;
         gate[i].allowed = 1e-5;
         gate[i].passed = 1;

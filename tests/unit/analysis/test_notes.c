@@ -85,8 +85,8 @@ static void test_calm(void)
     CHECK(strstr(s.text, "NOISY") == NULL && strstr(s.text, "launch is") == NULL);
     CHECK_HAS(s.text, "# nodes ranks p50_ms");
     CHECK_HAS(s.text,
-              "# proof   2 gate checks a point passed (worst at 25 % of its bound); tokens, "
-              "model FLOPs and wire bytes agree three ways\n");
+              "# proof   2 gate checks a point passed (worst at 25 % of its bound: gradient "
+              "wte);\n#         tokens, model FLOPs and wire bytes agree three ways\n");
     CHECK_HAS(s.text, "# columns are defined in analysis/README.md");
     release(&s);
 }
@@ -114,6 +114,19 @@ static void test_noisy(void)
     s.scaling.rows[2].runs[0].account.aa_ratio.low = 0.8;
     print(&s);
     CHECK(says(&s, "up to x1.2 at 4x1")); /* 1 / 0.8 */
+    release(&s);
+}
+
+static void test_one_block(void)
+{
+    struct study s = {0};
+    struct synthetic few = synthetic_default(2, 1);
+    few.cycles = 1;
+    add(&s, 1, 0, 1);
+    synthetic_point(&s.points[s.file.n_points++], &few);
+    analyse(&s);
+    print(&s);
+    CHECK(says(&s, "one block of full steps (2x1): nothing says how noisy"));
     release(&s);
 }
 
@@ -195,14 +208,14 @@ static void test_proof(void)
     CHECK(strcmp(proof_of_work(&s.scaling.rows[0]), "passed") == 0);
     CHECK(strcmp(proof_of_work(&s.scaling.rows[1]), "failed") == 0);
     p->gate.rows[0].passed = 0;
-    proof_sentence(text, sizeof text, &s.scaling);
+    proof_sentence(text, sizeof text, &s.scaling, "; ");
     CHECK_HAS(text, "2x1 1 of 2 gate checks and fixed work");
     p->gate.n = p->work.n = s.points[0].gate.n = 0;
-    proof_sentence(text, sizeof text, &s.scaling);
+    proof_sentence(text, sizeof text, &s.scaling, "; ");
     CHECK(strcmp(text, "no gate check was made; tokens and model FLOPs agree three ways where they "
                        "were counted") == 0);
     CHECK(proof_of_work(&s.scaling.rows[1])[0] == '\0');
-    proof_sentence(text, 16, &s.scaling); /* a full text ends */
+    proof_sentence(text, 16, &s.scaling, "; "); /* a full text ends */
     CHECK_EQ(strlen(text), 15);
     release(&s);
 }
@@ -231,6 +244,7 @@ int main(void)
 {
     test_calm();
     test_noisy();
+    test_one_block();
     test_resumed();
     test_peaks();
     test_disagreement();

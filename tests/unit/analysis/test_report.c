@@ -236,6 +236,7 @@ static void test_json(void)
     json_t *curve = json_object_get(study, "curve"), *runs = json_object_get(study, "runs");
     CHECK_EQ(json_array_size(curve), 3);
     CHECK_EQ(json_array_size(runs), 3);
+    CHECK_HAS(json_string_value(json_object_get(study, "proof")), "2x1 1 of 3 gate checks");
     CHECK_HAS(json_string_value(json_object_get(study, "intervals")), "within a launch only");
     for (int c = 0; c < report_n_columns(); c++)
         CHECK(json_object_get(json_array_get(curve, 2), report_column_name(c)) != NULL);

@@ -354,8 +354,38 @@ static void check_plan(const struct which *which)
     plan_release(&plan);
 }
 
+/* Of several ops of one stream the latest is waited for; an op's own stream needs no wait. */
+static void waits_are_the_latest(void)
+{
+    static const int orders[][2] = {{0, 1}, {1, 0}};
+    for (size_t i = 0; i < 2; i++) {
+        struct degrees degrees = {0};
+        struct layout layout;
+        struct plan plan;
+        CHECK_EQ(layout_init(&layout, 2, 1, 0, &degrees), 0);
+        plan_init(&plan, &layout);
+        struct op compute = {.kind = OP_ADD};
+        struct op call = {.kind = OP_COLLECTIVE, .stream = plan_channel(&plan, AXIS_DP, 0)};
+        struct op other = {.kind = OP_COLLECTIVE, .stream = plan_channel(&plan, AXIS_DP, 1)};
+        const struct op *ops[] = {&compute, &compute, &other, &call};
+        for (size_t j = 0; j < sizeof ops / sizeof ops[0]; j++)
+            plan_op(&plan, ops[j]);
+        plan_wait(&plan, 3, orders[i][0]);
+        plan_wait(&plan, 3, orders[i][1]);
+        CHECK_EQ(plan.ops[3].n_waits, 1);
+        CHECK_EQ(plan.ops[3].wait[0], 1);
+        plan_wait(&plan, 3, 2);
+        CHECK_EQ(plan.ops[3].n_waits, 2);
+        CHECK_EQ(plan.ops[3].wait[1], 2);
+        plan_wait(&plan, 1, 0);
+        CHECK_EQ(plan.ops[1].n_waits, 0);
+        plan_release(&plan);
+    }
+}
+
 int main(void)
 {
+    waits_are_the_latest();
     static const int replicas[] = {1, 2, 4};
     static const int64_t buckets[] = {1, 20000, 25 << 20};
     for (size_t i = 0; i < 3; i++)

@@ -83,17 +83,27 @@ static void per_rank(struct account *a, const struct ledger *l)
     free(ranks);
 }
 
-/* Full and compute-only blocks alternate: the j-th of each belong together. */
+static const double *nearest_block(const struct account_series *series, int32_t block)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < series->n_blocks; i++)
+        if (abs(series->blocks[i].block - block) < abs(series->blocks[best].block - block))
+            best = i;
+    return series->blocks[best].term_ns;
+}
+
+/* Each compute-only block beside the instrumented full block that ran nearest to it. */
 static void counterfactual(struct account *a, uint64_t seed)
 {
     const struct account_series *full = &a->series[ACCOUNT_INSTRUMENTED];
     const struct account_series *elided = &a->series[ACCOUNT_COMPUTE];
-    int64_t n = full->n_blocks < elided->n_blocks ? full->n_blocks : elided->n_blocks;
+    int64_t n = full->n_blocks > 0 ? elided->n_blocks : 0;
     double *value = must_alloc(4 * (size_t)n + 1, sizeof *value);
     double *difference = value, *slowdown = value + n, *exposed = value + 2 * n,
            *rest = value + 3 * n;
     for (int64_t i = 0; i < n; i++) {
-        const double *f = full->blocks[i].term_ns, *c = elided->blocks[i].term_ns;
+        const double *c = elided->blocks[i].term_ns;
+        const double *f = nearest_block(full, elided->blocks[i].block);
         difference[i] = f[TERM_STEP] - c[TERM_STEP];
         slowdown[i] = c[TERM_COMPUTE] > 0.0 ? f[TERM_COMPUTE] - c[TERM_COMPUTE] : (double)NAN;
         exposed[i] = difference[i] - slowdown[i];

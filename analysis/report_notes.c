@@ -297,6 +297,8 @@ static void about_events(struct notes *notes, const struct record_point *point)
     notes_shape(shape, &point->point);
     for (int64_t i = 0; i < point->events.n; i++) {
         const struct event_row *e = &point->events.rows[i];
+        if (strncmp(e->text, "emulated", 8) == 0 || strncmp(e->text, "oversubscribed", 14) == 0)
+            continue; /* said of all such points at once */
         if (e->rank >= 0)
             note(notes, "%s: %s, rank %d: %s", shape, e->kind, e->rank, e->text);
         else

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Each option does what its help says: in the study file stand other calls, other samples, other ranks.
+# Each option does what its help says: the study file holds other calls, other samples, other ranks.
 . "$(dirname "$0")/lib.sh"
 
 study=$bin/scalestudy report=$bin/scalereport
@@ -25,7 +25,7 @@ in_file() {
     cat - "$scratch/lines" >"$scratch/facts.py" <<'PY'
 import sys, h5py
 f = [h5py.File(name) for name in sys.argv[1:]]
-FULL, LEAD_IN, INSTRUMENTED = 0, 2, 4
+FULL = 0 # variant
 def table(file, name, point="000"):
     return f[file]["points"][point][name][:]
 def gradient_calls(file):
@@ -33,8 +33,8 @@ def gradient_calls(file):
     calls = table(file, "collectives")
     calls = calls[(calls["variant"] == FULL) & (calls["rank"] == 0) & (calls["bytes"] != 24)]
     return [int(c["bytes"]) for c in calls[calls["step"] == calls["step"].min()]]
-def losses(file, point="000", column="loss"):
-    "of all full steps of rank 0 in the order in which it trained"
+def of_full_steps(file, point="000", column="loss"):
+    "a column, in the order in which rank 0 trained"
     steps = table(file, "steps", point)
     steps = steps[(steps["variant"] == FULL) & (steps["rank"] == 0)]
     assert (steps["step"] == range(len(steps))).all()
@@ -78,15 +78,20 @@ PY
 
 # ---- --seed ----
 for seed in 1 2; do
-    run mpi 1 "$study" --layout 1x1 "${quick[@]}" --seed $seed --out seed$seed.h5
+    run mpi 1 "$study" --layout 1x1 "${quick[@]}" --padding 50% --seed $seed --out seed$seed.h5
     expect_exit 0
 done
-run mpi 1 "$study" --layout 1x1 "${quick[@]}" --seed 1 --out again.h5
+run mpi 1 "$study" --layout 1x1 "${quick[@]}" --padding 50% --seed 1 --out again.h5
 for loss in initial_loss final_loss; do
     check "another seed, another $loss" test "$(column $loss seed1.h5)" != "$(column $loss seed2.h5)"
     check "the same seed, the same $loss" test "$(column $loss seed1.h5)" = "$(column $loss again.h5)"
     check "there is a $loss" grep -q '^[1-9][.]' <(column $loss seed1.h5)
 done
+
+in_file "other samples too: their lengths differ" seed1.h5 seed2.h5 again.h5 <<'PY'
+first, second, again = (of_full_steps(file, column="valid_tokens") for file in range(3))
+assert first == again != second, (first, second)
+PY
 
 # ---- --input ----
 run mpi 1 "$study" --layout 1x1 --check=off --sequence 16 --padding 50% -w 1 --min-steps 20 \
@@ -94,11 +99,11 @@ run mpi 1 "$study" --layout 1x1 --check=off --sequence 16 --padding 50% -w 1 --m
 expect_exit 0
 check "a point for each input" test "$(column input input.h5)" = "memory synthetic "
 in_file "memory holds 16 steps of the same samples, and begins again" input.h5 <<'PY'
-made, held = losses(0, "000"), losses(0, "001")
+made, held = of_full_steps(0, "000"), of_full_steps(0, "001")
 assert len(made) == len(held) > 32
 assert made[:16] == held[:16]
 assert all(a != b for a, b in zip(made[16:], held[16:]))
-made, held = losses(0, "000", "valid_tokens"), losses(0, "001", "valid_tokens")
+made, held = of_full_steps(0, "000", "valid_tokens"), of_full_steps(0, "001", "valid_tokens")
 assert held[16:32] == held[:16] and len(set(held[:16])) > 4, held
 assert made[16:32] != made[:16]
 PY

@@ -60,20 +60,22 @@ tensor = 4 * 256 * 64 # the largest tensor of the model, in bytes
 assert all(1 << 16 <= b < (1 << 16) + tensor for b in small[:-1]), small
 assert none == small
 PY
-in_file "gradients travel during backward, or with --overlap none behind it" small.h5 none.h5 <<'PY'
+# Given out during backward is what the plan decides; when a busy machine then begins is its own affair.
+# But nothing begins before what it waits for.
+in_file "gradients are given out during backward, or with --overlap none begin after it" \
+    small.h5 none.h5 <<'PY'
 for file, overlaps in ((0, True), (1, False)):
     ops = table(file, "ops")
     ops = ops[ops["variant"] == FULL]
-    early = steps = 0
-    for rank, step in {(o["rank"], o["step"]) for o in ops}:
+    steps = {(o["rank"], o["step"]) for o in ops}
+    assert len(steps) == 4, (file, steps)
+    for rank, step in steps:
         one = ops[(ops["rank"] == rank) & (ops["step"] == step)]
         backward = one[one["phase"] == b"backward"]
         calls = one[one["kind"] == b"collective"][1:] # the first one is the sums
         ends = (backward["start_ns"] + backward["duration_ns"]).max()
         assert (calls["op"].min() < backward["op"].max()) == overlaps, (file, step)
-        early += calls["start_ns"].min() < ends
-        steps += 1
-    assert steps == 4 and (early > 0 if overlaps else early == 0), (file, early, steps)
+        assert overlaps or calls["start_ns"].min() >= ends, (step, calls["start_ns"].min(), ends)
 PY
 
 # ---- --seed ----

@@ -78,7 +78,6 @@ struct device_type {
     void *(*native)(struct device *device, int stream); /* cudaStream_t; NULL on cpu */
     void (*memory)(struct device *device, struct device_memory *out);
     bool runs_host_tasks; /* enqueue() exists */
-    bool has_numerics;    /* kernels compute values that can be checked */
 };
 
 struct device {

@@ -205,5 +205,4 @@ const struct device_type device_cpu = {
     .native = cpu_native,
     .memory = cpu_memory,
     .runs_host_tasks = true,
-    .has_numerics = true,
 };

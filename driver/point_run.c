@@ -45,7 +45,7 @@ static void model_and_policy(const struct job *job, const struct point *point, s
     policy->global_batch = point->global_batch;
     policy->micro_batch = point->micro_batch;
     policy->bucket_bytes = job->study.bucket;
-    policy->overlap_gradients = strcmp(job->study.overlap, "none") != 0;
+    policy->overlap_gradients = study_overlaps_gradients(&job->study);
 }
 
 int point_plan(const struct job *job, const struct point *point, int rank, struct plan *plan)

@@ -2,7 +2,7 @@
  * scalereport: reads study files and says what they say. No MPI, no device: it runs on a laptop.
  *
  *   scalereport FILE.h5... [--csv] [--json]     the curve
- *   scalereport schema                          tables and columns of a study file
+ *   scalereport WORD ...                        a command, one row of the table below
  *
  * Files of one study digest are launches of one study and are joined; others follow as studies of
  * their own. The result goes to stdout, one sentence about a failure to stderr.
@@ -15,6 +15,7 @@
 #include <gsl/gsl_version.h>
 #include <jansson.h>
 
+#include "analysis/command.h"
 #include "analysis/record.h"
 #include "analysis/report.h"
 #include "analysis/scaling.h"
@@ -53,11 +54,25 @@ static const struct opt options[] = {
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
+static const struct command commands[] = {
+    {"schema", command_schema, "tables and columns of a study file"},
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static const struct command *find_command(const char *word)
+{
+    for (int i = 0; i < N_COMMANDS; i++)
+        if (word && strcmp(commands[i].word, word) == 0)
+            return &commands[i];
+    return NULL;
+}
+
 static void print_help(void)
 {
-    printf("usage: scalereport FILE.h5... [--csv|--json]\n"
-           "       scalereport schema\n\n"
-           "FILE is a study file or its parts directory. Files of one study are joined as "
+    printf("usage: scalereport FILE.h5... [--csv|--json]\n");
+    for (int i = 0; i < N_COMMANDS; i++)
+        printf("       scalereport %-12s %s\n", commands[i].word, commands[i].usage);
+    printf("\nFILE is a study file or its parts directory. Files of one study are joined as "
            "launches.\n\n");
     opt_help(options, N_OPTIONS, stdout);
 }
@@ -197,6 +212,11 @@ static int run(int argc, char **argv)
     struct options asked;
     bool help = false;
     int first = argc, rc;
+    const struct command *command = find_command(argc > 1 ? argv[1] : NULL);
+    if (command) {
+        rc = command->run(argc - 1, argv + 1);
+        return rc != 0 ? rc : flush_output();
+    }
     opt_defaults(options, N_OPTIONS, &asked);
     rc = opt_argv(options, N_OPTIONS, &asked, argc, argv, &first, &help);
     if (rc != 0)
@@ -205,8 +225,6 @@ static int run(int argc, char **argv)
         print_help();
     else if (asked.version)
         print_version();
-    else if (argc - first == 1 && strcmp(argv[first], "schema") == 0)
-        record_schema(stdout);
     else
         rc = report_files(argv + first, argc - first, &asked);
     return rc != 0 ? rc : flush_output();

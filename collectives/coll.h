@@ -44,7 +44,8 @@ enum coll_kind {
     X(DTYPE_F32, "fp32", 4)                                                                        \
     X(DTYPE_F64, "fp64", 8)                                                                        \
     X(DTYPE_I32, "int32", 4)                                                                       \
-    X(DTYPE_U8, "uint8", 1)
+    X(DTYPE_U8, "uint8", 1)                                                                        \
+    X(DTYPE_BF16, "bf16", 2)
 
 enum dtype {
 #define DTYPE_ENUM(name, text, size) name,

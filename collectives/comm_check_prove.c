@@ -48,6 +48,13 @@ static void put(void *memory, enum dtype dtype, int64_t i, double value)
     case DTYPE_I32:
         ((int32_t *)memory)[i] = (int32_t)value;
         break;
+    case DTYPE_BF16: { /* small whole numbers are exact */
+        float exact = (float)value;
+        uint32_t bits;
+        memcpy(&bits, &exact, sizeof bits);
+        ((uint16_t *)memory)[i] = (uint16_t)(bits >> 16);
+        break;
+    }
     case DTYPE_U8:
     case DTYPES:
         ((uint8_t *)memory)[i] = (uint8_t)value;
@@ -64,6 +71,12 @@ static double get(const void *memory, enum dtype dtype, int64_t i)
         return ((const double *)memory)[i];
     case DTYPE_I32:
         return ((const int32_t *)memory)[i];
+    case DTYPE_BF16: {
+        uint32_t bits = (uint32_t)((const uint16_t *)memory)[i] << 16;
+        float exact;
+        memcpy(&exact, &bits, sizeof exact);
+        return (double)exact;
+    }
     case DTYPE_U8:
     case DTYPES:
         break;

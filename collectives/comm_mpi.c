@@ -51,6 +51,8 @@ static MPI_Datatype datatype(enum dtype dtype)
         return MPI_INT32_T;
     case DTYPE_U8:
         return MPI_UINT8_T;
+    case DTYPE_BF16:
+        return MPI_UINT16_T;
     case DTYPES:
         break;
     }

@@ -13,8 +13,9 @@
 /* Buffers whose contents a variant would ruin: they have scratch copies. */
 static bool is_state(int buffer)
 {
-    return buffer == BUFFER_PARAMETER || buffer == BUFFER_GRADIENT || buffer == BUFFER_MOMENT1 ||
-           buffer == BUFFER_MOMENT2 || buffer == BUFFER_SCALAR;
+    return buffer == BUFFER_PARAMETER || buffer == BUFFER_MASTER || buffer == BUFFER_GRADIENT ||
+           buffer == BUFFER_SHARD || buffer == BUFFER_MOMENT1 || buffer == BUFFER_MOMENT2 ||
+           buffer == BUFFER_SCALAR;
 }
 
 static enum device_class class_of(int buffer)
@@ -23,7 +24,11 @@ static enum device_class class_of(int buffer)
     case BUFFER_PARAMETER:
         return DEVICE_PARAMETERS;
     case BUFFER_GRADIENT:
+    case BUFFER_SHARD:
         return DEVICE_GRADIENTS;
+    case BUFFER_WIRE:
+        return DEVICE_COMMUNICATION;
+    case BUFFER_MASTER:
     case BUFFER_MOMENT1:
     case BUFFER_MOMENT2:
         return DEVICE_OPTIMIZER;
@@ -122,12 +127,16 @@ int execute_open(struct execute *e, const struct execute_config *config)
         take_scratch(e);
     TRY(e->device.type->reserve(&e->device, slots, queue_depth(e->plan, config->max_steps)));
     TRY(open_comms(e, config));
+    if (e->kernels->open)
+        TRY(e->kernels->open(&e->context, e->plan, &e->device));
 out:
     return rc;
 }
 
 void execute_close(struct execute *e)
 {
+    if (e->device.type && e->kernels->close)
+        e->kernels->close(&e->context);
     for (int i = 0; i < e->n_comms; i++)
         comm_close(&e->comm[i]);
     if (e->device.type) {

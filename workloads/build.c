@@ -20,8 +20,12 @@ static struct plan_tensor *add_tensor(struct build *b, int64_t rows, int64_t col
     va_start(args, format);
     vsnprintf(t->name, sizeof t->name, format, args);
     va_end(args);
-    t->rows = t->valid_rows = rows;
-    t->columns = columns;
+    t->rows = t->whole_rows = t->valid_rows = rows;
+    t->columns = t->whole_columns = columns;
+    t->n_spans = 1;
+    t->span[0].count = rows;
+    t->copies = 1;
+    t->counted = true;
     t->offset = plan->n_parameters;
     t->sigma = sigma;
     t->decay = columns > 1;
@@ -50,6 +54,18 @@ static void add_layer_tensors(struct build *b, int64_t l)
     add_tensor(b, h, 1, 0, "h.%lld.ln_1.bias", n);
 }
 
+/* Unsharded state: every tensor is one piece, whole. */
+static void add_pieces(struct plan *plan)
+{
+    plan->pieces = must_alloc((size_t)plan->n_tensors, sizeof *plan->pieces);
+    plan->n_pieces = plan->n_tensors;
+    for (int i = 0; i < plan->n_tensors; i++) {
+        const struct plan_tensor *t = &plan->tensors[i];
+        plan->pieces[i] =
+            (struct plan_piece){.tensor = i, .count = t->rows * t->columns, .offset = t->offset};
+    }
+}
+
 void build_tensors(struct build *b)
 {
     int64_t n = FIRST_LAYER + b->model->layers * LAYER_TENSORS + 2;
@@ -66,6 +82,9 @@ void build_tensors(struct build *b)
     plan_take(b->plan, BUFFER_GRADIENT, bytes);
     plan_take(b->plan, BUFFER_MOMENT1, bytes);
     plan_take(b->plan, BUFFER_MOMENT2, bytes);
+    b->plan->master = BUFFER_PARAMETER;
+    b->plan->n_state = b->plan->n_parameters;
+    add_pieces(b->plan);
 }
 
 int build_layer_tensor(const struct build *b, int which)

@@ -36,6 +36,7 @@ void plan_release(struct plan *plan)
 {
     free(plan->ops);
     free(plan->tensors);
+    free(plan->pieces);
     memset(plan, 0, sizeof *plan);
 }
 
@@ -80,6 +81,38 @@ int plan_channel(struct plan *plan, enum axis axis, int direction)
     return 1 + plan->n_channels++;
 }
 
+int plan_copy_stream(const struct plan *plan)
+{
+    return plan->copy_stream ? 1 + plan->n_channels : 0;
+}
+
+/* A row of the tensor as held here, as a row of the whole. */
+static int64_t whole_row(const struct plan_tensor *t, int64_t row, int64_t *left)
+{
+    int k = 0;
+    while (row >= t->span[k].count)
+        row -= t->span[k++].count;
+    *left = t->span[k].count - row;
+    return t->span[k].first + row;
+}
+
+void plan_piece_runs(const struct plan *plan, const struct plan_piece *piece,
+                     void (*run)(void *arg, int64_t whole_first, int64_t local_first,
+                                 int64_t count),
+                     void *arg)
+{
+    const struct plan_tensor *t = &plan->tensors[piece->tensor];
+    bool whole_columns = t->columns == t->whole_columns;
+    for (int64_t at = piece->first, end = piece->first + piece->count; at < end;) {
+        int64_t rows, column = at % t->columns;
+        int64_t row = whole_row(t, at / t->columns, &rows);
+        int64_t n = (whole_columns ? rows * t->columns : t->columns) - column;
+        n = n < end - at ? n : end - at;
+        run(arg, row * t->whole_columns + t->first_column + column, at, n);
+        at += n;
+    }
+}
+
 struct tensor plan_take(struct plan *plan, enum plan_buffer buffer, int64_t bytes)
 {
     struct tensor taken = {(int)buffer, plan->bytes[buffer]};
@@ -92,10 +125,12 @@ static int seal_op(struct plan *plan, int index)
     const struct op *op = &plan->ops[index];
     if ((int)op->kind < 0 || op->kind >= OP_KINDS)
         return fail(FAIL_INTERNAL, "plan: op %d has kind %d", index, (int)op->kind);
-    if (op->stream < 0 || op->stream > plan->n_channels)
+    if (op->stream < 0 || op->stream > plan->n_channels + plan->copy_stream)
         return fail(FAIL_INTERNAL, "plan: op %d is on stream %d of %d", index, op->stream,
                     plan->n_channels);
-    if ((op->kind == OP_COLLECTIVE) != (op->stream > 0))
+    bool on_channel = op->stream > 0 && op->stream <= plan->n_channels;
+    bool on_copy = op->stream > plan->n_channels;
+    if ((op->kind == OP_COLLECTIVE) != on_channel || (on_copy && op->kind != OP_INPUT))
         return fail(FAIL_INTERNAL, "plan: op %d (%s) is on stream %d", index,
                     op_name((int)op->kind), op->stream);
     for (int i = 0; i < op->n_waits; i++) {

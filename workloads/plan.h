@@ -22,41 +22,67 @@
 
 /*
  * Kind and, per kind, the tensors t[0..] it takes: "=" written, "+=" added to, others read. All
- * matrices are row-major; R rows = micro-batch * sequence, H = hidden width. fp32 unless said.
- * A tensor called "scalars" is the whole double[SCALARS].
+ * matrices are row-major; R rows = micro-batch * sequence (what this rank holds of them), H =
+ * hidden width. Elements are of the type op.dtype (fp32 or bf16) for activations and parameters;
+ * what is marked f is fp32 whatever op.dtype says: statistics, and gradients of parameters, which
+ * accumulate. A tensor called "scalars" is the whole double[SCALARS]. Arithmetic inside a kernel
+ * is fp32 at least.
  *
  * OP_INPUT           t0= tokens i32 [R], t1= targets i32 [R], t2= mask u8 [R]      shape.input
- * OP_ZERO            t0= [n]                                                       shape.vector
- * OP_EMBED           t0 tokens, t1 wte [V][H], t2 wpe [S][H], t3= x [R][H]         shape.rows
- * OP_EMBED_GRAD      t0 tokens, t1 dx [R][H], t2+= dwte, t3+= dwpe (t3 only when
- *                    not NONE); same bits every time                               shape.rows
- * OP_NORM            LayerNorm: y = (x - mean) rstd w + b, rstd = 1/sqrt(var + 1e-5), biased var
- *                    t0 x, t1 w [H], t2 b [H], t3= y [R][H], t4= mean [R], t5= rstd [R]
+ * OP_ZERO            t0= [n] of 4 bytes                                            shape.vector
+ * OP_EMBED           t0 tokens, t1 wte [W][H], t2 wpe [S][H] or NONE, t3= x [R][H]; rows of wte
+ *                    are tokens first_column .. + W; a token outside gives 0 (and no wpe is
+ *                    added unless first_column is 0)                               shape.rows
+ * OP_EMBED_GRAD      t0 tokens, t1 dx [R][H], t2+= dwte f, t3+= dwpe f (or NONE); same bits every
+ *                    time; tokens outside the columns add nothing                  shape.rows
+ * OP_NORM            LayerNorm: y = (x - mean) rstd w + b, rstd = 1/sqrt(var + 1e-5), biased var;
+ *                    rms: y = x rstd w, rstd = 1/sqrt(mean of squares + 1e-5), no t2, no t4
+ *                    t0 x, t1 w [H], t2 b [H], t3= y [R][H], t4= mean f [R], t5= rstd f [R]
+ *                    t6 residual [R][H] or NONE: then x is t0 + t6, and t7= that sum
  *                                                                                  shape.rows
- * OP_NORM_GRAD       t0 dy, t1 x, t2 w, t3 mean, t4 rstd, t5 dx [R][H], t6+= dw, t7+= db
+ * OP_NORM_GRAD       t0 dy, t1 x, t2 w, t3 mean f, t4 rstd f, t5 dx [R][H], t6+= dw f, t7+= db f;
+ *                    rms: no t3, no t7
  *                    t5 is "+=" when shape.rows.accumulate, else "="               shape.rows
  * OP_GEMM            C = op(A) op(B) + beta C + bias: t0 A, t1 B, t2 C, t3 bias [n] or NONE
- *                    op(A) is [m][k], op(B) is [k][n]                              shape.gemm
- * OP_BIAS_GRAD       t0 dy [rows][width], t1+= db [width]                          shape.rows
- * OP_ATTENTION       causal softmax(q k^T / sqrt(head)) v per head
+ *                    op(A) is [m][k], op(B) is [k][n]; C is f when shape.gemm.wide  shape.gemm
+ * OP_BIAS_GRAD       t0 dy [rows][width], t1+= db f [width]                        shape.rows
+ * OP_ROTARY          rotary positions on the q and k heads of t0 qkv, in place, halves of a head
+ *                    as pairs (element i with i + head/2), angle position * theta^(-2i/head);
+ *                    `inverse` turns back (backward)                               shape.attention
+ * OP_ATTENTION       causal softmax(q k^T / sqrt(head)) v per head; q head i reads kv head
+ *                    i * kv_heads / heads
  *                    t0 qkv [b][s][(heads + 2 kv_heads) * head]: a row holds all q heads, then
  *                    all k, then all v; t1= out [b][s][heads * head]
- *                    t2= lse [b][heads][s], log sum exp of the scaled scores, t3 workspace
+ *                    t2= lse f [b][heads][s], log sum exp of the scaled scores, t3 workspace
  *                                                                                  shape.attention
- * OP_ATTENTION_GRAD  t0 dout, t1 qkv, t2 out, t3 lse, t4= dqkv, t5 workspace       shape.attention
+ * OP_ATTENTION_GRAD  t0 dout, t1 qkv, t2 out, t3 lse f, t4= dqkv, t5 workspace     shape.attention
  * OP_GELU            t0 x, t1= y [n]; tanh form                                    shape.vector
  * OP_GELU_GRAD       t0 dy, t1 x, t2= dx [n]; t2 may be t0                         shape.vector
+ * OP_SWIGLU          t0 x [R][2 width]: a row holds gate, then up; t1= silu(gate) up [R][width]
+ *                                                                                  shape.rows
+ * OP_SWIGLU_GRAD     t0 dy [R][width], t1 x [R][2 width], t2= dx [R][2 width]; t2 may be t1
+ *                                                                                  shape.rows
  * OP_ADD             t0 a, t1 b, t2= a + b [n]; t2 may be t0                       shape.vector
- * OP_CROSS_ENTROPY   t0 logits [R][width] read, dlogits written in place: (softmax - onehot) mask;
+ * OP_CAST            t0 x [n] of shape.cast.from, t1= y [n] of shape.cast.to, rounded to nearest
+ *                    even                                                          shape.cast
+ * OP_CLASS_STATS     split vocabulary: t0 logits [R][W] of this rank's columns, t1 targets, t2= f
+ *                    [R][3]: largest logit, sum of exp(logit - largest), the target's logit (0
+ *                    when another rank holds it); columns >= valid do not count    shape.rows
+ * OP_CROSS_ENTROPY   t0 logits [R][W] read, dlogits written in place: (softmax - onehot) mask;
  *                    columns >= valid count as -inf and get 0; t1 targets, t2 mask
- *                    t3+= scalars LOSS_SUM, VALID, TOKENS                          shape.rows
- * OP_SUMSQ           t0 x [n], t1+= scalars SUMSQ: sum of squares, fp64            shape.vector
+ *                    t3+= scalars LOSS_SUM, VALID, TOKENS
+ *                    t4 stats f [parts][R][3] of all ranks (OP_CLASS_STATS, gathered), or NONE when
+ *                    this rank holds all columns; then columns are first_column .. + W of the
+ *                    vocabulary, and rank-local sums count only when first_column is 0  shape.rows
+ * OP_SUMSQ           t0 x [n] of op.dtype, t1+= scalars SUMSQ: sum of squares, fp64    shape.vector
  * OP_CLIP            t0 scalars, in place: STEP += 1; NORM = sqrt(SUMSQ) / VALID; LR of the
  *                    schedule at STEP; SCALE = min(1, clip / (NORM + 1e-6)) / VALID, or 0 and
  *                    SKIPPED += 1 when NORM or LOSS_SUM is not finite or VALID is 0; a copy of
  *                    the scalars goes to the log                                   shape.optimizer
- * OP_ADAMW           t0 parameter, t1 gradient, t2 m, t3 v [n], t4 scalars: nothing when SCALE is 0
- *                    (decoupled decay; bias correction by STEP - SKIPPED)          shape.optimizer
+ * OP_ADAMW           t0 master parameter f, t1 gradient of shape.optimizer.gradient, t2 m f, t3 v f
+ *                    [n], t4 scalars, t5= the new value rounded to op.dtype [n], or NONE: nothing
+ *                    when SCALE is 0 (decoupled decay; bias correction by STEP - SKIPPED)
+ *                                                                                  shape.optimizer
  * OP_COLLECTIVE      t0 send, t1 receive                                           shape.coll
  */
 #define OP_LIST(X)                                                                                 \
@@ -68,11 +94,16 @@
     X(OP_NORM_GRAD, "norm-grad")                                                                   \
     X(OP_GEMM, "gemm")                                                                             \
     X(OP_BIAS_GRAD, "bias-grad")                                                                   \
+    X(OP_ROTARY, "rotary")                                                                         \
     X(OP_ATTENTION, "attention")                                                                   \
     X(OP_ATTENTION_GRAD, "attention-grad")                                                         \
     X(OP_GELU, "gelu")                                                                             \
     X(OP_GELU_GRAD, "gelu-grad")                                                                   \
+    X(OP_SWIGLU, "swiglu")                                                                         \
+    X(OP_SWIGLU_GRAD, "swiglu-grad")                                                               \
     X(OP_ADD, "add")                                                                               \
+    X(OP_CAST, "cast")                                                                             \
+    X(OP_CLASS_STATS, "class-stats")                                                               \
     X(OP_CROSS_ENTROPY, "cross-entropy")                                                           \
     X(OP_SUMSQ, "sumsq")                                                                           \
     X(OP_CLIP, "clip")                                                                             \
@@ -102,15 +133,25 @@ enum phase {
 };
 const char *phase_name(int phase);
 
-/* Arenas. A tensor is (buffer, offset in bytes); the executor maps buffers to memory. */
+/*
+ * Arenas. A tensor is (buffer, offset in bytes); the executor maps buffers to memory.
+ *
+ * The training state is master weights and two moments, fp32, at equal offsets, cut into pieces
+ * (struct plan_piece), and the scalars. plan.master says where the masters lie: BUFFER_PARAMETER
+ * where kernels read the very fp32 weights that AdamW writes, BUFFER_MASTER where they do not
+ * (bf16 parameters, sharded state).
+ */
 enum plan_buffer {
-    BUFFER_NONE, /* an optional tensor that is not there */
-    BUFFER_PARAMETER,
-    BUFFER_GRADIENT,
+    BUFFER_NONE,      /* an optional tensor that is not there */
+    BUFFER_PARAMETER, /* weights that kernels read, in the dtype of the plan */
+    BUFFER_MASTER,    /* fp32 weights of the pieces, where they are not BUFFER_PARAMETER */
+    BUFFER_GRADIENT,  /* fp32 accumulators of whole (tensor-parallel) tensors */
+    BUFFER_SHARD,     /* fp32 gradient of the pieces, where it is reduce-scattered */
     BUFFER_MOMENT1,
     BUFFER_MOMENT2,
     BUFFER_ACTIVATION,
     BUFFER_TEMPORARY,
+    BUFFER_WIRE,   /* sources and results of collectives that live only around them */
     BUFFER_BATCH,  /* tokens, targets, masks */
     BUFFER_SCALAR, /* double[SCALARS] */
     PLAN_BUFFERS
@@ -140,14 +181,23 @@ struct shape_vector {
 };
 struct shape_rows {
     int64_t rows;
-    int64_t width;    /* H, or the padded vocabulary in OP_CROSS_ENTROPY */
-    int64_t valid;    /* OP_CROSS_ENTROPY: columns that exist; OP_EMBED*: rows of wte that exist */
-    int64_t sequence; /* OP_EMBED*: rows per sequence */
-    bool accumulate;  /* OP_NORM_GRAD: dx += */
+    int64_t width;        /* H; the columns W of logits that this rank holds; F of OP_SWIGLU* */
+    int64_t valid;        /* of the W columns those that exist; OP_EMBED*: rows of wte that exist */
+    int64_t sequence;     /* OP_EMBED*: rows per sequence */
+    int64_t first_column; /* split vocabulary: index of this rank's first column or row of wte */
+    int64_t first_row;    /* rows of a longer batch: index of the first in it (OP_EMBED*) */
+    int parts;            /* OP_CROSS_ENTROPY: ranks whose statistics are in t4 */
+    bool accumulate;      /* OP_NORM_GRAD: dx += */
+    bool rms;             /* OP_NORM*: RMSNorm */
+};
+struct shape_cast {
+    int64_t n;
+    enum dtype from, to;
 };
 struct shape_gemm {
     int64_t m, n, k;
     bool trans_a, trans_b; /* stored as [k][m], [n][k] */
+    bool wide;             /* C is fp32 where the other two are bf16 */
     float beta;            /* 0 or 1 */
     int64_t m_valid, n_valid,
         k_valid; /* sizes in the unpadded model: model FLOPs 2 m n k of these */
@@ -155,6 +205,8 @@ struct shape_gemm {
 struct shape_attention {
     int64_t batch, sequence;
     int heads, kv_heads, head; /* head: width of one */
+    float theta;               /* OP_ROTARY: base of the angles */
+    bool inverse;              /* OP_ROTARY */
 };
 struct shape_input {
     int64_t first; /* sample within the global batch of the step */
@@ -162,7 +214,8 @@ struct shape_input {
     int64_t sequence;
 };
 struct shape_optimizer {
-    int64_t n; /* OP_ADAMW: elements */
+    int64_t n;           /* OP_ADAMW: elements */
+    enum dtype gradient; /* OP_ADAMW: of t1 */
     float lr, lr_min, beta1, beta2, epsilon, weight_decay, clip;
     int64_t warm_up,
         decay_steps; /* optimizer steps; lr rises linearly, then follows half a cosine to lr_min */
@@ -178,7 +231,8 @@ enum { OP_TENSORS = 8, OP_WAITS = 6 };
 struct op {
     enum op_kind kind;
     enum phase phase;
-    int stream; /* 0 compute, else 1 + index in plan.channel */
+    enum dtype dtype; /* of activations and parameters that the op touches */
+    int stream;       /* 0 compute, 1 + index in plan.channel, or plan_copy_stream() */
     int layer;  /* -1: outside the layers */
     int micro;  /* micro-batch, -1: once a step */
     int n_waits;
@@ -192,6 +246,7 @@ struct op {
         struct shape_input input;
         struct shape_optimizer optimizer;
         struct shape_coll coll;
+        struct shape_cast cast;
     } shape;
     bool awaited; /* set by seal: an op on another stream waits for this one */
 };
@@ -203,16 +258,43 @@ struct plan_channel {
 };
 enum { PLAN_CHANNELS = 8 };
 
-/* A parameter of the model, as this rank holds it. */
+/*
+ * A parameter of the model, as this rank computes with it: the whole tensor, or a tensor-parallel
+ * part of it. `name` and `whole_*` are the unsplit, unfused tensor; local row r of span k is row
+ * first + r of the whole, so a part of the fused q, k, v is three spans. Columns are a run.
+ */
+struct plan_span {
+    int64_t first, count; /* rows of the whole tensor */
+};
+enum { PLAN_SPANS = 3 };
 struct plan_tensor {
     char name[64];         /* canonical: "h.3.attn.qkv.weight" */
-    int64_t rows, columns; /* columns 1 for vectors */
-    int64_t valid_rows;    /* rows that exist in the unpadded model */
-    int64_t offset;        /* elements, the same in parameters, gradients and moments */
-    bool decay;            /* weight decay applies */
+    int64_t rows, columns; /* held here; columns 1 for vectors */
+    int64_t whole_rows, whole_columns;
+    int64_t valid_rows;   /* rows of the whole that exist in the unpadded model */
+    int64_t first_column; /* of the whole */
+    int n_spans;          /* rows = sum of counts */
+    struct plan_span span[PLAN_SPANS];
+    int copies;     /* ranks of the tp group that hold each element: 1, or more when replicated */
+    bool counted;   /* this rank is the one of those copies that counts in sums over ranks */
+    int64_t offset; /* elements from the start of BUFFER_PARAMETER and BUFFER_GRADIENT (of the unit
+                       when parameters are gathered by unit) */
+    bool decay;     /* weight decay applies */
     int64_t zero_first,
         zero_count; /* elements whose gradient is structurally zero (the key third of the qkv bias) */
     double sigma;   /* initial standard deviation; < 0: constant one, 0: zero */
+};
+
+/*
+ * What this rank owns of the training state: elements first .. first + count of a plan_tensor
+ * (row-major as held here), at `offset` elements in master, moments and, where gradients are
+ * reduce-scattered, BUFFER_SHARD. Without sharding there is one piece per tensor, whole, and
+ * piece i has the offset of tensor i.
+ */
+struct plan_piece {
+    int tensor;
+    int64_t first, count;
+    int64_t offset;
 };
 
 struct plan_totals {
@@ -231,7 +313,13 @@ struct plan {
     struct plan_channel channel[PLAN_CHANNELS];
     int n_tensors;
     struct plan_tensor *tensors; /* [n_tensors], in order of their offsets */
-    int64_t n_parameters;        /* elements held by this rank, padding included */
+    int64_t n_parameters;        /* elements that this rank computes with, padding included */
+    int n_pieces;
+    struct plan_piece *pieces; /* [n_pieces], in order of their offsets */
+    int64_t n_state;           /* elements of master and of each moment on this rank */
+    int master;                /* enum plan_buffer of the master weights */
+    enum dtype dtype;          /* of parameters and activations */
+    bool copy_stream;          /* batches come on a stream of their own */
     int64_t bytes[PLAN_BUFFERS]; /* size of each arena */
     int micro_batches;           /* accumulation steps A */
     int64_t samples;             /* of this rank a step */
@@ -255,6 +343,17 @@ void plan_wait(struct plan *plan, int later, int earlier);
 
 /* The stream of an axis and direction; made on first use. */
 int plan_channel(struct plan *plan, enum axis axis, int direction);
+
+/* The stream of OP_INPUT: after all channels when plan.copy_stream, else 0. */
+int plan_copy_stream(const struct plan *plan);
+
+/*
+ * The runs of a piece in the whole tensor, in order: row-major index of the first element there,
+ * elements. Calls `run` for each; what checkpoints, gates and initial values share.
+ */
+void plan_piece_runs(const struct plan *plan, const struct plan_piece *piece,
+                     void (*run)(void *arg, int64_t whole_first, int64_t local_first, int64_t count),
+                     void *arg);
 
 /* Take `bytes` of an arena, aligned to 64; returns the tensor. */
 struct tensor plan_take(struct plan *plan, enum plan_buffer buffer, int64_t bytes);

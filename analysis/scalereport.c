@@ -18,6 +18,7 @@
 #include "analysis/command.h"
 #include "analysis/record.h"
 #include "analysis/report.h"
+#include "analysis/report_plot.h"
 #include "analysis/scaling.h"
 #include "base/err.h"
 #include "base/opt.h"
@@ -27,6 +28,7 @@ enum { SEED = 1 };
 
 struct options {
     bool csv, json, version;
+    char plot[1024], title[256];
 };
 
 static const struct opt options[] = {
@@ -44,6 +46,20 @@ static const struct opt options[] = {
      .preset = "off",
      .unit = "",
      .help = "the curve, its runs with blocks and axes, and the notes; versioned"},
+    {.name = "plot",
+     .type = OPT_TEXT,
+     .offset = offsetof(struct options, plot),
+     .size = sizeof(((struct options *)0)->plot),
+     .preset = "",
+     .unit = "F.svg|png|pdf",
+     .help = "draw the curve with gnuplot, beside the report; the script stays as F.gnuplot"},
+    {.name = "title",
+     .type = OPT_TEXT,
+     .offset = offsetof(struct options, title),
+     .size = sizeof(((struct options *)0)->title),
+     .preset = "",
+     .unit = "TEXT",
+     .help = "of the picture"},
     {.name = "version",
      .type = OPT_BOOL,
      .offset = offsetof(struct options, version),
@@ -199,9 +215,13 @@ static int report_files(char **paths, int n, const struct options *asked)
         return fail(FAIL_USAGE, "--csv and --json were both given: one form at a time");
     if (n == 0)
         return fail(FAIL_USAGE, "no study file was named: scalereport FILE.h5 (see --help)");
+    if (asked->plot[0] != '\0')
+        TRY(report_plot_check(asked->plot));
     TRY(read_files(&work, paths, n));
     TRY(analyse(&work));
     TRY(print_reports(&work, asked));
+    if (asked->plot[0] != '\0')
+        TRY(report_plot(work.reports, work.n_reports, asked->plot, asked->title));
 out:
     work_release(&work);
     return rc;

@@ -1,0 +1,305 @@
+#include "analysis/report_plot.h"
+
+#include <errno.h>
+#include <math.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "analysis/report_columns.h"
+#include "analysis/report_notes.h"
+#include "base/err.h"
+
+extern char **environ;
+
+enum { SETS_MAX = 8 }; /* colours that can be told apart */
+
+static const char *const terminals[][2] = {
+    {".svg", "svg size 900,1150 noenhanced background 'white'"},
+    {".png", "pngcairo size 900,1150 noenhanced background 'white'"},
+    {".pdf", "pdfcairo size 6.5in,8.3in noenhanced fontscale 0.6 background 'white'"},
+};
+enum { N_TERMINALS = sizeof terminals / sizeof *terminals };
+
+static const char *terminal_of(const char *path)
+{
+    size_t length = strlen(path);
+    for (int i = 0; i < N_TERMINALS; i++)
+        if (length > 4 && strcmp(path + length - 4, terminals[i][0]) == 0)
+            return terminals[i][1];
+    return NULL;
+}
+
+int report_plot_check(const char *path)
+{
+    if (terminal_of(path) == NULL)
+        return fail(FAIL_USAGE, "--plot: \"%s\" ends in none of .svg, .png, .pdf", path);
+    for (const char *c = path; *c != '\0'; c++)
+        if ((unsigned char)*c < ' ')
+            return fail(FAIL_USAGE, "--plot: the name of the picture has a control character");
+    return 0;
+}
+
+/* A gnuplot string that nothing in `text` can leave: single quotes know no escape but '', and that
+ * one is misread (5.4) at either end and after itself: a space keeps it apart. */
+static void quote(FILE *to, const char *text)
+{
+    char last = '\'';
+    fputc('\'', to);
+    for (; *text != '\0'; text++) {
+        if (*text == '\'')
+            fputs(last == '\'' ? " '" : "'", to);
+        last = (unsigned char)*text < ' ' || *text == 127 ? ' ' : *text;
+        fputc(last, to);
+    }
+    fputs(last == '\'' ? " '" : "'", to);
+}
+
+static void number(FILE *to, double value)
+{
+    if (isfinite(value))
+        fprintf(to, " %.9g", value);
+    else
+        fputs(" NaN", to);
+}
+
+/* An end that is unknown draws no whisker: it falls on the point. */
+static void interval(FILE *to, const struct stats_interval *x, double scale)
+{
+    number(to, x->value * scale);
+    number(to, (isfinite(x->low) ? x->low : x->value) * scale);
+    number(to, (isfinite(x->high) ? x->high : x->value) * scale);
+}
+
+/* ---- what is drawn ---- */
+
+/* A set of one study: points that may be compared. */
+struct curve {
+    const struct report *report;
+    int set;
+    char name[200];
+    int drawn[2]; /* points that failed, points that count */
+};
+
+static const struct scaling_row *next_row(const struct curve *curve, int *i)
+{
+    const struct scaling *s = curve->report->scaling;
+    for (; *i < s->n_rows; (*i)++)
+        if (s->rows[*i].set == curve->set)
+            return &s->rows[(*i)++];
+    return NULL;
+}
+
+static void name_curve(struct curve *curve)
+{
+    int i = 0;
+    const struct point_row *p = next_row(curve, &i)->point;
+    snprintf(curve->name, sizeof curve->name, "%.48s, %.12s scaling, %.16s, %.16s%s%.64s", p->model,
+             p->scaling, p->dtype, p->device, p->parallel[0] != '\0' ? ", " : "", p->parallel);
+}
+
+static int collect(const struct report *reports, int n, struct curve *curves)
+{
+    int found = 0;
+    for (int r = 0; r < n; r++) {
+        const struct scaling *s = reports[r].scaling;
+        for (int i = 0; i < s->n_rows && found < SETS_MAX; i++) {
+            if (i > 0 && s->rows[i].set == s->rows[i - 1].set)
+                continue;
+            curves[found] = (struct curve){.report = &reports[r], .set = s->rows[i].set};
+            name_curve(&curves[found++]);
+        }
+    }
+    return found;
+}
+
+/* $CURVE_k: devices, tokens/s with its ends, ideal tokens/s, efficiency % with its ends. */
+static void write_data(FILE *to, struct curve *curve, int k)
+{
+    const struct scaling_row *row, *rows = curve->report->scaling->rows;
+    for (int valid = 1; valid >= 0; valid--) {
+        fprintf(to, "$%s_%d << END\n", valid ? "curve" : "invalid", k);
+        for (int i = 0; (row = next_row(curve, &i)) != NULL;) {
+            if (row->valid != (valid == 1))
+                continue;
+            const struct scaling_row *base = row->speedup.base < 0 ? row : &rows[row->speedup.base];
+            curve->drawn[valid]++;
+            fprintf(to, "%d", row->point->ranks);
+            interval(to, &row->tokens_per_s, 1);
+            number(to, base->tokens_per_s.value / base->point->ranks * row->point->ranks);
+            interval(to, &row->efficiency.ratio, 100);
+            fputc('\n', to);
+        }
+        fputs("END\n", to);
+    }
+}
+
+static const char *const parts[] = {"compute_ms", "stall_ms", "input_ms", "idle_ms", "residual_ms"};
+enum { N_PARTS = sizeof parts / sizeof *parts };
+
+static double column_value(const struct curve *curve, const struct scaling_row *row,
+                           const char *name)
+{
+    for (int c = 0; c < report_n_columns(); c++)
+        if (strcmp(report_column_name(c), name) == 0)
+            return report_value(c, curve->report, row).real;
+    BUG("no report column is called %s", name);
+}
+
+/* $step: "shape" and the parts of an instrumented step in ms; returns the rows written. */
+static int write_steps(FILE *to, const struct curve *curves, int n)
+{
+    int written = 0;
+    fputs("$step << END\n", to);
+    for (int k = 0; k < n; k++) {
+        const struct scaling_row *row;
+        for (int i = 0; (row = next_row(&curves[k], &i)) != NULL;) {
+            char shape[32];
+            if (!row->valid || !isfinite(column_value(&curves[k], row, parts[0])))
+                continue;
+            notes_shape(shape, row->point);
+            if (n > 1)
+                fprintf(to, "\"%s (%d)\"", shape, k + 1);
+            else
+                fprintf(to, "\"%s\"", shape);
+            for (int p = 0; p < N_PARTS; p++) {
+                double value = column_value(&curves[k], row, parts[p]);
+                number(to, isfinite(value) ? value : 0);
+            }
+            fputc('\n', to);
+            written++;
+        }
+    }
+    fputs("END\n", to);
+    return written;
+}
+
+/* ---- the panels ---- */
+
+/* Separates the parts of one plot command. */
+static const char *next_part(int *n)
+{
+    return (*n)++ > 0 ? ", \\\n    " : "plot ";
+}
+
+static void plot_throughput(FILE *to, const struct curve *curves, int n)
+{
+    int parts_done = 0;
+    fputs("set logscale xy 2\nset logscale y 10\nset xlabel 'devices'\n"
+          "set ylabel 'tokens/s, all devices'\nset key top left noenhanced\n"
+          "set offsets graph 0.05, graph 0.05, 0, 0\n",
+          to);
+    for (int k = 0; k < n; k++) {
+        if (curves[k].drawn[1] > 0) {
+            fprintf(to, "%s$curve_%d using 1:5 with lines dt 2 lc %d title '%s'",
+                    next_part(&parts_done), k, k + 1,
+                    k == 0 ? "ideal: the base times devices" : "");
+            fprintf(to, "%s$curve_%d using 1:2:3:4 with yerrorbars pt 7 lc %d title ",
+                    next_part(&parts_done), k, k + 1);
+            quote(to, curves[k].name);
+        }
+        if (curves[k].drawn[0] > 0)
+            fprintf(to,
+                    "%s$invalid_%d using 1:2 with points pt 2 lc 'grey' title 'failed its gate'",
+                    next_part(&parts_done), k);
+    }
+    fputc('\n', to);
+}
+
+static void plot_efficiency(FILE *to, const struct curve *curves, int n)
+{
+    fputs("unset logscale y\nset ylabel 'efficiency against the base, %'\nset yrange [0:110]\n"
+          "set key bottom left\nplot 100 with lines dt 2 lc 'black' title 'ideal'",
+          to);
+    for (int k = 0; k < n; k++)
+        if (curves[k].drawn[1] > 0)
+            fprintf(to, ", \\\n    $curve_%d using 1:6:7:8 with yerrorbars pt 7 lc %d title '%s'",
+                    k, k + 1, k == 0 ? "measured, 95 % interval" : "");
+    fputc('\n', to);
+}
+
+static void plot_steps(FILE *to)
+{
+    fputs(
+        "unset logscale x\nunset offsets\nset yrange [0:*]\nset xlabel 'nodes x devices per node'\n"
+        "set ylabel 'instrumented step, ms'\nset key top right invert\n"
+        "set style data histograms\nset style histogram rowstacked\n"
+        "set style fill solid 0.8 border -1\nset boxwidth 0.7\nset xtics rotate by -30\nplot ",
+        to);
+    for (int p = 0; p < N_PARTS; p++)
+        fprintf(to, "$step using %d%s title '%.*s'%s", p + 2, p == 0 ? ":xtic(1)" : "",
+                (int)strlen(parts[p]) - 3, parts[p], p + 1 < N_PARTS ? ", \\\n    " : "\n");
+}
+
+static void write_script(FILE *to, const struct report *reports, int n, const char *path,
+                         const char *title)
+{
+    struct curve curves[SETS_MAX];
+    int found = collect(reports, n, curves);
+    fprintf(to, "set terminal %s\nset output ", terminal_of(path));
+    quote(to, path);
+    fputs("\nset encoding utf8\nset grid\n", to);
+    for (int k = 0; k < found; k++)
+        write_data(to, &curves[k], k);
+    int steps = write_steps(to, curves, found);
+    fprintf(to, "set multiplot layout %d,1 title ", steps > 0 ? 3 : 2);
+    quote(to, title[0] != '\0' ? title : "scalestudy: measured points with 95 % intervals");
+    fputs(" noenhanced\nset xtics 2\n", to);
+    plot_throughput(to, curves, found);
+    plot_efficiency(to, curves, found);
+    if (steps > 0)
+        plot_steps(to);
+    fputs("unset multiplot\nset output\n", to);
+}
+
+/* ---- files and the program ---- */
+
+static int run_gnuplot(char *script)
+{
+    char program[] = "gnuplot";
+    char *argv[] = {program, script, NULL};
+    pid_t child;
+    int status = 0;
+    int error = posix_spawnp(&child, program, NULL, NULL, argv, environ);
+    if (error == ENOENT)
+        return fail(FAIL_ABSENT, "--plot: there is no gnuplot on this machine; %s is ready for one",
+                    script);
+    if (error != 0)
+        return fail(FAIL_FILE, "--plot: gnuplot could not be started: %s", strerror(error));
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR)
+            return fail(FAIL_FILE, "--plot: gnuplot was lost: %s", strerror(errno));
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+        return fail(FAIL_ABSENT, "--plot: gnuplot could not be run; %s is ready for it", script);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        return fail(FAIL_FILE, "--plot: gnuplot refused %s", script);
+    return 0;
+}
+
+int report_plot(const struct report *reports, int n, const char *path, const char *title)
+{
+    size_t size = strlen(path) + sizeof "./.gnuplot"; /* ./: a name may begin with a dash */
+    char *script = must_alloc(size, 1);
+    int rc = 0;
+    TRY(report_plot_check(path));
+    snprintf(script, size, "%s%s.gnuplot", path[0] == '/' ? "" : "./", path);
+    FILE *to = fopen(script, "w");
+    if (to == NULL) {
+        rc = fail(FAIL_FILE, "--plot: %s cannot be written: %s", script, strerror(errno));
+        goto out;
+    }
+    write_script(to, reports, n, path, title);
+    int failed = ferror(to);
+    if (fclose(to) != 0 || failed) {
+        rc = fail(FAIL_FILE, "--plot: %s cannot be written: %s", script, strerror(errno));
+        goto out;
+    }
+    TRY(run_gnuplot(script));
+    if (access(path, R_OK) != 0)
+        rc = fail(FAIL_FILE, "--plot: gnuplot ended well and left no %s", path);
+out:
+    free(script);
+    return rc;
+}

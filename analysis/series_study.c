@@ -1,0 +1,113 @@
+#include "analysis/series.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static int64_t known(int64_t value)
+{
+    return value > 0 ? value : -1;
+}
+
+static struct series_point point_of(const struct scaling_row *row)
+{
+    const struct point_row *p = row->point;
+    struct series_point out = series_point_unknown();
+    out.n = p->ranks;
+    out.devices = p->ranks;
+    out.nodes = p->nodes;
+    out.oversubscribed = p->oversubscribed != 0;
+    out.emulated = p->emulated != 0;
+    out.valid = row->valid && row->step_ns.n > 0;
+    snprintf(out.why, sizeof out.why, "%.*s", (int)sizeof out.why - 1, p->why);
+    out.step_s = (struct stats_interval){row->step_ns.value * 1e-9, row->step_ns.low * 1e-9,
+                                         row->step_ns.high * 1e-9, row->step_ns.n};
+    out.rate = row->tokens_per_s;
+    out.parameters = (double)p->parameters;
+    out.global_batch = known(p->global_batch);
+    out.micro_batch = known(p->micro_batch);
+    out.sequence = known(p->sequence);
+    out.tp = known(p->tp);
+    out.pp = known(p->pp);
+    out.cp = known(p->cp);
+    out.dp = known(p->dp);
+    out.ep = known(p->ep);
+    out.tokens_per_step = row->tokens_per_step;
+    out.flops_per_step = p->model_flops_per_step > 0.0 ? p->model_flops_per_step : (double)NAN;
+    out.work = out.parameters * (double)p->global_batch;
+    out.mfu = out.flops_per_step / (out.step_s.value * p->ranks * row->peak_flops);
+    out.loss = p->final_loss;
+    for (int i = 0; i < row->n_used; i++) {
+        const struct account_series *full = &row->runs[i].account.series[ACCOUNT_FULL];
+        if (full->n > 0)
+            series_add_launch(&out, full->period_ns, full->n, 1e-9);
+    }
+    return out;
+}
+
+/* Rows of one node shape, and smaller parts of one node. */
+static bool belongs(const struct scaling_row *row, int set, int ranks_per_node)
+{
+    const struct point_row *p = row->point;
+    /* One node measured while all nodes did the same is no point of a curve. */
+    return row->set == set && p->copies <= 1 &&
+           (p->ranks_per_node == ranks_per_node ||
+            (p->nodes == 1 && p->ranks_per_node < ranks_per_node));
+}
+
+/* A shape that is only a part of another one's node has no series of its own. */
+static bool opens_shape(const struct scaling *s, int first)
+{
+    const struct scaling_row *row = &s->rows[first];
+    int shape = row->point->ranks_per_node;
+    bool several_nodes = false, part = false;
+    for (int i = 0; i < s->n_rows; i++) {
+        const struct scaling_row *other = &s->rows[i];
+        if (other->set != row->set)
+            continue;
+        if (other->point->ranks_per_node == shape && i < first)
+            return false;
+        several_nodes |= other->point->ranks_per_node == shape && other->point->nodes > 1;
+        part |= other->point->ranks_per_node > shape;
+    }
+    return several_nodes || !part;
+}
+
+static void fill_series(struct series *series, const struct scaling *scaling, int first)
+{
+    const struct scaling_row *head = &scaling->rows[first];
+    const struct point_row *p = head->point;
+    series->mode =
+        strncmp(p->scaling, "weak", sizeof p->scaling) == 0 ? SERIES_WEAK : SERIES_STRONG;
+    series->from_study = true;
+    series->devices_per_node = p->ranks_per_node;
+    series->moe = p->ep > 1;
+    snprintf(series->model, sizeof series->model, "%.*s", (int)sizeof p->model - 1, p->model);
+    snprintf(series->device, sizeof series->device, "%.*s", (int)sizeof p->device - 1, p->device);
+    snprintf(series->precision, sizeof series->precision, "%.*s", (int)sizeof p->dtype - 1,
+             p->dtype);
+    snprintf(series->flop_convention, sizeof series->flop_convention, "causal half, no recompute");
+    snprintf(series->peak_source, sizeof series->peak_source, "%.*s",
+             (int)sizeof p->peak_source - 1, head->peak_source);
+    series->peak_tflops = head->peak_flops / 1e12;
+    for (int i = 0; i < scaling->n_rows; i++)
+        if (belongs(&scaling->rows[i], head->set, p->ranks_per_node)) {
+            struct series_point point = point_of(&scaling->rows[i]);
+            series_add(series, &point);
+        }
+    series_find_base(series);
+}
+
+void series_from_scaling(struct series_set *set, const struct scaling *scaling, const char *name,
+                         const char *source)
+{
+    for (int i = 0; i < scaling->n_rows; i++) {
+        char full[96];
+        if (!opens_shape(scaling, i))
+            continue;
+        const struct scaling_row *row = &scaling->rows[i];
+        snprintf(full, sizeof full, "%s set %d, %d a node", name, row->set,
+                 row->point->ranks_per_node);
+        fill_series(series_set_add(set, full, source), scaling, i);
+    }
+}

@@ -1,0 +1,31 @@
+/*
+ * fit_input: what the user named, study files and tables alike, as series and tables of
+ * collectives.
+ *
+ * A folder or a file with the signature of HDF5 is a study file; files of one digest are joined as
+ * launches. All else goes through import.
+ */
+#ifndef ANALYSIS_FIT_INPUT_H
+#define ANALYSIS_FIT_INPUT_H
+
+#include "analysis/import.h"
+
+struct fit_input {
+    struct series_set studies;      /* series of study files */
+    struct import import;           /* and of tables, with collectives and notes */
+    struct collective_tables calls; /* of study files */
+};
+
+int fit_input_read(struct fit_input *out, char **paths, int n, const struct import_options *how,
+                   const char *mode, uint64_t seed);
+void fit_input_release(struct fit_input *input);
+
+/* Series i of both kinds together, or NULL at the end. */
+const struct series *fit_input_series(const struct fit_input *input, int i);
+
+/* Adds a table per kind and group size of what the collectives of a point took: the shortest rank,
+ * mean over calls; of comm-only steps where there are some. */
+void collective_tables_of_point(struct collective_tables *out, const struct record_point *point,
+                                const char *source);
+
+#endif

@@ -2,13 +2,14 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/rng.h"
+#include "workloads/input_feed.h"
+#include "workloads/input_file.h"
 
 /* Which of a token's four successors a draw of 0..15 takes: weights 8, 4, 2, 2. */
 static const uint8_t successor[16] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3};
@@ -64,13 +65,16 @@ static void make_resident(struct input *input, int64_t n)
     }
 }
 
-int input_open(struct input *input, const char *kind, uint64_t seed, int64_t vocabulary,
-               int64_t sequence, double padding, int64_t resident)
+const char *input_path(const char *kind)
 {
-    memset(input, 0, sizeof *input);
-    bool memory = strcmp(kind, "memory") == 0;
-    if (!memory && strcmp(kind, "synthetic") != 0)
-        return fail(FAIL_USAGE, "input: unknown kind \"%s\": choose synthetic or memory", kind);
+    return strncmp(kind, "file:", 5) == 0 ? kind + 5 : NULL;
+}
+
+static int check_open(const char *kind, int64_t vocabulary, int64_t sequence, double padding)
+{
+    if (strcmp(kind, "memory") != 0 && strcmp(kind, "synthetic") != 0 && input_path(kind) == NULL)
+        return fail(FAIL_USAGE, "input: unknown kind \"%s\": choose synthetic, memory or file:PATH",
+                    kind);
     if (!(padding >= 0 && padding < 1))
         return fail(FAIL_USAGE, "input: padding of %g is not a share in [0, 1)", padding);
     if (vocabulary < 4 || vocabulary > INT32_MAX || sequence < 1 || sequence >= INT32_MAX)
@@ -78,7 +82,19 @@ int input_open(struct input *input, const char *kind, uint64_t seed, int64_t voc
                     "input: vocabulary %" PRId64 " and sequence %" PRId64
                     " must be at least 4 and 1 and fit 32 bits",
                     vocabulary, sequence);
-    snprintf(input->kind, sizeof input->kind, "%s", kind);
+    return 0;
+}
+
+int input_open_documents(struct input *input, const char *kind, uint64_t seed, int64_t vocabulary,
+                         int64_t sequence, double padding, int64_t resident,
+                         const char *document_end)
+{
+    int rc = 0;
+    memset(input, 0, sizeof *input);
+    TRY(check_open(kind, vocabulary, sequence, padding));
+    const char *path = input_path(kind);
+    snprintf(input->kind, sizeof input->kind, "%s", path != NULL ? "file" : kind);
+    input->pinned = true;
     input->seed = seed;
     input->vocabulary = vocabulary;
     input->sequence = sequence;
@@ -88,39 +104,95 @@ int input_open(struct input *input, const char *kind, uint64_t seed, int64_t voc
     input->key_next = rng_key(seed, "input.next");
     input->key_draw = rng_key(seed, "input.draw");
     input->key_padding = rng_key(seed, "input.padding");
-    if (memory)
+    if (strcmp(kind, "memory") == 0)
         make_resident(input, resident < 1 ? 1 : resident);
-    return 0;
+    if (path != NULL) {
+        input->file = must_alloc(1, sizeof *input->file);
+        rc = input_file_open(input->file, path, vocabulary, document_end);
+    }
+out:
+    return rc;
+}
+
+int input_open(struct input *input, const char *kind, uint64_t seed, int64_t vocabulary,
+               int64_t sequence, double padding, int64_t resident)
+{
+    return input_open_documents(input, kind, seed, vocabulary, sequence, padding, resident, "auto");
 }
 
 void input_close(struct input *input)
 {
+    input_feed_close(input->feed);
+    if (input->file != NULL)
+        input_file_close(input->file);
+    free(input->file);
     free(input->resident);
     memset(input, 0, sizeof *input);
+}
+
+/* Returns the valid tokens. */
+static int64_t fill_sample(const struct input *input, int64_t sample, int32_t *tokens,
+                           int32_t *targets)
+{
+    size_t length = (size_t)input->sequence;
+    int64_t valid = valid_of(input, sample);
+    if (input->file != NULL) {
+        int64_t start = input_file_start(input->file, input->seed, input->sequence, sample);
+        int64_t there = input_file_sample(input->file, start, input->sequence, tokens, targets);
+        return there < valid ? there : valid;
+    }
+    if (input->resident != NULL) {
+        const int32_t *held = input->resident + (size_t)sample * (length + 1);
+        memcpy(tokens, held, length * sizeof *tokens);
+        memcpy(targets, held + 1, length * sizeof *targets);
+    } else {
+        make_sample(input, sample, tokens, targets);
+    }
+    return valid;
+}
+
+int64_t input_make(const struct input *input, int64_t first, int64_t n, int32_t *tokens,
+                   int32_t *targets, uint8_t *mask)
+{
+    size_t length = (size_t)input->sequence;
+    for (int64_t i = 0; i < n; i++, tokens += length, targets += length, mask += length) {
+        size_t valid = (size_t)fill_sample(input, sample_of(input, first + i), tokens, targets);
+        memset(mask, 1, valid);
+        memset(mask + valid, 0, length - valid);
+    }
+    return input->file != NULL ? n * (input->sequence + 1) * input->file->width : 0;
 }
 
 void input_fill(const struct input *input, int64_t first, int64_t n, int32_t *tokens,
                 int32_t *targets, uint8_t *mask)
 {
+    if (input->feed != NULL)
+        input_feed_take(input->feed, first, n, tokens, targets, mask);
+    else
+        input_make(input, first, n, tokens, targets, mask);
+}
+
+int input_failed(const struct input *input)
+{
+    return input->file != NULL ? input_file_failed(input->file) : 0;
+}
+
+static int64_t valid_in_file(const struct input *input, int64_t first, int64_t n)
+{
     size_t length = (size_t)input->sequence;
-    for (int64_t i = 0; i < n; i++, tokens += length, targets += length, mask += length) {
-        int64_t sample = sample_of(input, first + i);
-        size_t valid = (size_t)valid_of(input, sample);
-        if (input->resident != NULL) {
-            const int32_t *held = input->resident + (size_t)sample * (length + 1);
-            memcpy(tokens, held, length * sizeof *tokens);
-            memcpy(targets, held + 1, length * sizeof *targets);
-        } else {
-            make_sample(input, sample, tokens, targets);
-        }
-        memset(mask, 1, valid);
-        memset(mask + valid, 0, length - valid);
-    }
+    int32_t *words = must_alloc(2 * length, sizeof *words);
+    int64_t valid = 0;
+    for (int64_t i = 0; i < n; i++)
+        valid += fill_sample(input, sample_of(input, first + i), words, words + length);
+    free(words);
+    return valid;
 }
 
 int64_t input_valid(const struct input *input, int64_t first, int64_t n)
 {
     int64_t valid = 0;
+    if (input->file != NULL)
+        return valid_in_file(input, first, n);
     for (int64_t i = 0; i < n; i++)
         valid += valid_of(input, sample_of(input, first + i));
     return valid;

@@ -20,16 +20,24 @@
  * weights 8, 4, 2, 2 of 16, and loss must fall from about ln V towards
  * input_entropy(). "synthetic" makes samples where they are used; "memory" holds the first
  * n_resident of them in host memory and copies, wrapping around: the same work plus an input path.
+ * "file:PATH" reads them from files of tokens (input_file.h), sample (i mod repeat) as the others.
  * `padding` masks the tail of each sample by a share drawn uniformly from [0, padding], so that
  * ranks hold unequal numbers of valid tokens; at least one token of a sample is valid.
+ *
+ * input_fill() is what OP_INPUT calls. With a feed (input_feed.h) it is metered, and takes batches
+ * that workers have made ahead; which thread made a sample changes nothing in it.
  */
 #ifndef WORKLOADS_INPUT_H
 #define WORKLOADS_INPUT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
+struct input_feed;
+struct input_file;
+
 struct input {
-    char kind[16]; /* "synthetic", "memory" */
+    char kind[16]; /* "synthetic", "memory", "file" */
     uint64_t seed;
     int64_t vocabulary; /* tokens are < vocabulary (unpadded) */
     int64_t sequence;
@@ -38,20 +46,41 @@ struct input {
     int64_t n_resident; /* memory: samples held */
     int32_t *resident;  /* memory: [n_resident][sequence + 1]; else NULL */
     uint64_t key_first, key_next, key_draw, key_padding;
-    uint32_t most_padding; /* floor(padding sequence) */
+    uint32_t most_padding;   /* floor(padding sequence) */
+    struct input_file *file; /* "file"; else NULL. Owned */
+    struct input_feed *feed; /* NULL: not metered, no workers. Owned */
+    bool
+        pinned; /* a device that copies batches takes them from page-locked memory; true when open */
 };
 
-/* FAIL_USAGE for an unknown kind, a padding outside [0, 1), sizes too small or beyond 32 bits.
- * `resident` samples are made for "memory" (at least 1). The caller may set `repeat` afterwards. */
+/* FAIL_USAGE for an unknown kind, a padding outside [0, 1), sizes too small or beyond 32 bits; what
+ * input_file_open() fails with. `resident` samples are made for "memory" (at least 1). The caller
+ * may set `repeat` afterwards. */
 int input_open(struct input *input, const char *kind, uint64_t seed, int64_t vocabulary,
                int64_t sequence, double padding, int64_t resident);
+
+/* The same with what only files know: which token ends a document (input_file.h). */
+int input_open_documents(struct input *input, const char *kind, uint64_t seed, int64_t vocabulary,
+                         int64_t sequence, double padding, int64_t resident,
+                         const char *document_end);
 void input_close(struct input *input); /* safe on a zeroed struct */
+
+/* Whether a word of --input names files: what follows "file:", or NULL. */
+const char *input_path(const char *kind);
 
 /* Write samples [first, first + n): tokens, targets int32 [n][S], mask uint8 [n][S]. */
 void input_fill(const struct input *input, int64_t first, int64_t n, int32_t *tokens,
                 int32_t *targets, uint8_t *mask);
 
-/* Valid tokens of samples [first, first + n), without making them. */
+/* The same without a feed: made by the calling thread, whichever it is; returns the bytes that came
+ * from files. A sample that could not be read has no valid token, see input_failed(). */
+int64_t input_make(const struct input *input, int64_t first, int64_t n, int32_t *tokens,
+                   int32_t *targets, uint8_t *mask);
+
+/* 0, or what went wrong while samples were read, as FAIL_FILE. Outside the fence. */
+int input_failed(const struct input *input);
+
+/* Valid tokens of samples [first, first + n). Files are read for it, the others not made. */
 int64_t input_valid(const struct input *input, int64_t first, int64_t n);
 
 /* Entropy rate of the chain in nats a token, 1.75 ln 2: what the loss of a perfect model tends to. */

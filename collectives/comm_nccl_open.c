@@ -1,0 +1,172 @@
+/* Opening a communicator of NCCL: with a deadline, and all members or none. */
+#include "collectives/comm_nccl.h"
+
+#include <cuda_runtime_api.h>
+#include <mpi.h>
+#include <nccl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/units.h"
+
+static const double open_deadline_s = 120, grace_s = 10;
+
+struct members {
+    MPI_Comm group; /* MPI_COMM_NULL for a group of one */
+    int n_ranks, me;
+    const char *axis, *name;
+};
+
+/* What the opening thread is given and leaves. Never freed while the thread may still run. */
+struct opening {
+    int gpu, n_ranks, me;
+    ncclUniqueId id;
+    const char *name;
+    bool can_be_named; /* by the library that is loaded */
+    ncclComm_t comm;
+    ncclResult_t result;
+    _Atomic int finished;
+};
+
+static void *open_in_thread(void *arg)
+{
+    struct opening *opening = arg;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+
+    config.blocking = 1;
+#if NCCL_VERSION_CODE >= 22700
+    if (opening->can_be_named)
+        config.commName = opening->name;
+#endif
+    opening->result = ncclUnhandledCudaError;
+    if (cudaSetDevice(opening->gpu) == cudaSuccess)
+        opening->result = ncclCommInitRankConfig(&opening->comm, opening->n_ranks, opening->id,
+                                                 opening->me, &config);
+    atomic_store(&opening->finished, 1);
+    return NULL;
+}
+
+static double since(int64_t begin_ns)
+{
+    return (double)(units_now_ns() - begin_ns) / 1e9;
+}
+
+/* The thread has ended, or the job does. */
+static void await_thread(const struct members *members, const struct opening *opening)
+{
+    int64_t begin = units_now_ns();
+
+    while (!atomic_load(&opening->finished)) {
+        if (since(begin) > open_deadline_s)
+            die(FAIL_TIMEOUT,
+                "comm: %s: the %d members of the group did not meet within %.0f s, seen from "
+                "member "
+                "%d: one is missing, or NCCL chose a network that does not reach it "
+                "(NCCL_SOCKET_IFNAME; NCCL_DEBUG=INFO tells)",
+                members->axis, members->n_ranks, open_deadline_s, members->me);
+        units_sleep_ns(200000);
+    }
+}
+
+/* All members succeeded, or all fail here. One whose partners hang in the library speaks and ends
+ * the job. */
+static int agree_on(const struct members *members, int mine)
+{
+    int64_t begin = units_now_ns();
+    int worst = 0, done = 0;
+    MPI_Request request;
+
+    if (MPI_Iallreduce(&mine, &worst, 1, MPI_INT, MPI_MAX, members->group, &request) != MPI_SUCCESS)
+        return fail(FAIL_COMM, "comm: %s: MPI_Iallreduce failed", members->axis);
+    while (!done) {
+        if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            return fail(FAIL_COMM, "comm: %s: MPI_Test failed", members->axis);
+        if (!done && since(begin) > (mine != 0 ? grace_s : open_deadline_s + grace_s))
+            die(mine != 0 ? mine : FAIL_TIMEOUT, "%s",
+                mine != 0 ? fail_message() : "comm: a member of the group did not open it");
+        if (!done)
+            units_sleep_ns(200000);
+    }
+    if (worst != 0 && mine == 0)
+        return fail(worst, "comm: %s: another member of the group could not open it",
+                    members->axis);
+    return mine;
+}
+
+static int split(struct members *members, MPI_Comm parent, const struct group *group)
+{
+    int size, me;
+
+    if (MPI_Comm_split(parent, group->size > 1 ? group->first : MPI_UNDEFINED, group->me,
+                       &members->group) != MPI_SUCCESS)
+        return fail(FAIL_COMM, "comm: MPI_Comm_split for %s failed", members->axis);
+    if (group->size == 1)
+        return 0;
+    MPI_Comm_set_errhandler(members->group, MPI_ERRORS_RETURN);
+    MPI_Comm_size(members->group, &size);
+    MPI_Comm_rank(members->group, &me);
+    if (size != group->size || me != group->me)
+        return fail(FAIL_COMM, "comm: %s has %d members here and %d by its layout", members->axis,
+                    size, group->size);
+    return 0;
+}
+
+static int run_opening(const struct members *members, struct opening *opening)
+{
+    pthread_t thread;
+    int rc = 0;
+
+    if (pthread_create(&thread, NULL, open_in_thread, opening) != 0)
+        return fail(FAIL_INTERNAL, "comm: no thread for opening %s", members->axis);
+    await_thread(members, opening);
+    pthread_join(thread, NULL);
+    if (opening->result != ncclSuccess)
+        rc = fail(FAIL_COMM, "comm: %s of %d members on member %d, GPU %d: NCCL: %s (%s)",
+                  members->axis, members->n_ranks, members->me, opening->gpu,
+                  ncclGetErrorString(opening->result), ncclGetLastError(NULL));
+    return rc;
+}
+
+static int open_library(const struct members *members, int gpu, struct ncclComm **out)
+{
+    struct opening *opening = must_alloc(1, sizeof *opening);
+    int version = 0, rc = 0;
+
+    ncclGetVersion(&version);
+    *opening = (struct opening){.gpu = gpu,
+                                .n_ranks = members->n_ranks,
+                                .me = members->me,
+                                .name = members->name,
+                                .can_be_named = version >= NCCL_TELLS};
+    if (members->me == 0 && ncclGetUniqueId(&opening->id) != ncclSuccess)
+        rc =
+            fail(FAIL_COMM, "comm: %s: ncclGetUniqueId: %s", members->axis, ncclGetLastError(NULL));
+    TRY(agree_on(members, rc));
+    if (MPI_Bcast(&opening->id, sizeof opening->id, MPI_BYTE, 0, members->group) != MPI_SUCCESS)
+        rc = fail(FAIL_COMM, "comm: %s: MPI_Bcast failed", members->axis);
+    TRY(agree_on(members, rc));
+    TRY(agree_on(members, run_opening(members, opening)));
+    *out = opening->comm;
+out:
+    free(opening);
+    return rc;
+}
+
+int comm_nccl_open(struct ncclComm **out, const void *parent, const struct comm *comm,
+                   const char *name, int gpu)
+{
+    struct members members = {MPI_COMM_NULL, comm->group.size, comm->group.me,
+                              axis_name((int)comm->axis), name};
+    int rc = 0;
+
+    *out = NULL;
+    TRY(split(&members, *(const MPI_Comm *)parent, &comm->group));
+    if (members.n_ranks > 1)
+        rc = open_library(&members, gpu, out);
+out:
+    if (members.group != MPI_COMM_NULL)
+        MPI_Comm_free(&members.group);
+    return rc;
+}

@@ -1,0 +1,156 @@
+/* The training state of an executor: from the generator, back to the host, and its digest. */
+#include "driver/execute.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/bf16.h"
+#include "base/err.h"
+#include "driver/state.h"
+#include "driver/watchdog.h"
+#include "workloads/memory.h"
+
+enum { PIECE_BYTES = 8 << 20 };
+
+bool execute_is_state(int buffer)
+{
+    return memory_is_state(buffer);
+}
+
+/* ---- from the generator ---- */
+
+static void clear_buffer(struct execute *e, int buffer, const void *zeros, size_t piece)
+{
+    size_t bytes = (size_t)e->plan->bytes[buffer];
+    if (e->device.type->fill != NULL)
+        e->device.type->fill(&e->device, DEVICE_COMPUTE, e->memory[buffer], 0, bytes);
+    for (size_t at = 0; at < bytes && e->device.type->fill == NULL; at += piece)
+        e->device.type->upload(&e->device, DEVICE_COMPUTE, e->memory[buffer] + at, zeros,
+                               bytes - at < piece ? bytes - at : piece);
+}
+
+/* n values to a tensor of a dtype; rounding is in place, since `values` is done with. */
+static void put(struct execute *e, struct tensor to, enum dtype dtype, float *values, int64_t n)
+{
+    uint16_t *rounded = (uint16_t *)(void *)values;
+    if (to.buffer == BUFFER_NONE)
+        return;
+    for (int64_t i = 0; i < n && dtype == DTYPE_BF16; i++) {
+        float value;
+        memcpy(&value, &values[i], sizeof value);
+        uint16_t half = bf16_of(value);
+        memcpy(&rounded[i], &half, sizeof half);
+    }
+    e->device.type->upload(&e->device, DEVICE_COMPUTE, e->memory[to.buffer] + to.offset, values,
+                           (size_t)n * dtype_size((int)dtype));
+    e->device.type->sync(&e->device);
+}
+
+void execute_upload_tensor(struct execute *e, struct tensor tensor, enum dtype dtype, float *values,
+                           int64_t n)
+{
+    put(e, tensor, dtype, values, n);
+}
+
+static int64_t largest_tensor(const struct plan *plan)
+{
+    int64_t most = PIECE_BYTES / (int64_t)sizeof(float);
+    for (int i = 0; i < plan->n_tensors; i++) {
+        int64_t n = plan->tensors[i].rows * plan->tensors[i].columns;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+/* Masters of the pieces, and their rounded copies where the update writes some; sharded weights are
+ * gathered from the masters by the step itself. */
+static void reset_pieces(struct execute *e, uint64_t seed, float *host)
+{
+    const struct plan *plan = e->plan;
+    for (int i = 0, piece = 0; i < plan->n_ops; i++) {
+        const struct op *op = &plan->ops[i];
+        if (op->kind != OP_ADAMW)
+            continue;
+        const struct plan_piece *p = &plan->pieces[piece++];
+        watchdog_at("initial values", piece, "of a piece");
+        state_initial(plan, p, seed, host);
+        put(e, op->t[0], DTYPE_F32, host, p->count); /* leaves the values as they are */
+        put(e, op->t[5], plan->dtype, host, p->count);
+    }
+}
+
+/* What is counted starts again; there are no values to give to kernels that compute nothing. */
+static void reset_counts(struct execute *e)
+{
+    static const double zeros[SCALARS];
+    clear_buffer(e, BUFFER_SCALAR, zeros, sizeof zeros);
+    e->device.type->sync(&e->device);
+    e->consumed = e->global_steps = e->micro_steps = 0;
+}
+
+void execute_reset(struct execute *e, uint64_t seed)
+{
+    if (e->kernels->no_numerics) {
+        reset_counts(e);
+        return;
+    }
+    int64_t most = largest_tensor(e->plan);
+    float *host = must_alloc((size_t)most, sizeof *host);
+    for (int b = 1; b < PLAN_BUFFERS; b++)
+        if (execute_is_state(b))
+            clear_buffer(e, b, host, (size_t)most * sizeof *host);
+    e->device.type->sync(&e->device);
+    reset_pieces(e, seed, host);
+    free(host);
+    e->consumed = e->global_steps = e->micro_steps = 0;
+}
+
+/* ---- back to the host ---- */
+
+void execute_download_tensor(struct execute *e, struct tensor tensor, enum dtype dtype, int64_t n,
+                             float *out)
+{
+    size_t size = dtype_size((int)dtype);
+    unsigned char *raw = (unsigned char *)out;
+    if (dtype != DTYPE_F32 && dtype != DTYPE_BF16)
+        BUG("download of %s", dtype_name((int)dtype));
+    if (dtype == DTYPE_BF16)
+        raw += (size_t)n * (sizeof *out - size); /* the second half: widened from its start on */
+    e->device.type->download(&e->device, DEVICE_COMPUTE, raw,
+                             e->memory[tensor.buffer] + tensor.offset, (size_t)n * size);
+    e->device.type->sync(&e->device);
+    for (int64_t i = 0; i < n && dtype == DTYPE_BF16; i++) {
+        uint16_t half;
+        memcpy(&half, raw + (size_t)i * size, sizeof half);
+        out[i] = bf16_to_float(half);
+    }
+}
+
+void execute_download(struct execute *e, enum plan_buffer buffer, int64_t first, int64_t n,
+                      float *out)
+{
+    enum dtype dtype = buffer == BUFFER_PARAMETER ? e->plan->dtype : DTYPE_F32;
+    struct tensor tensor = {(int)buffer, first * (int64_t)dtype_size((int)dtype)};
+    execute_download_tensor(e, tensor, dtype, n, out);
+}
+
+uint64_t execute_digest(struct execute *e)
+{
+    unsigned char *host = must_alloc(PIECE_BYTES, 1);
+    XXH3_state_t *state = XXH3_createState();
+    XXH3_64bits_reset(state);
+    for (int b = 1; b < PLAN_BUFFERS; b++) {
+        int64_t bytes = execute_is_state(b) && b != BUFFER_GRADIENT ? e->plan->bytes[b] : 0;
+        for (int64_t at = 0; at < bytes; at += PIECE_BYTES) {
+            size_t take = (size_t)(bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES);
+            e->device.type->download(&e->device, DEVICE_COMPUTE, host, e->memory[b] + at, take);
+            e->device.type->sync(&e->device);
+            XXH3_64bits_update(state, host, take);
+        }
+    }
+    uint64_t digest = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    free(host);
+    return digest;
+}

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Studies on GPUs: the gate holds in every type on one and two ranks, over NVLink, over emulated nodes
+# and on shared GPUs; loss falls as the CPU's; what is wrong is refused in one sentence.
+. "$(dirname "$0")/../cli/lib.sh"
+
+study=$bin/scalestudy report=$bin/scalereport
+gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | grep -c .)
+[ "$gpus" -gt 0 ] || skip "no GPU here"
+quick=(-w 3 --min-steps 8 --max-steps 8)
+
+# bound_mpi RANKS PROGRAM...: as mpirun binds by itself: at two ranks, each to one core.
+bound_mpi() {
+    local ranks=$1
+    shift
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 300 mpirun -np "$ranks" "$@"
+}
+column() { # NAME FILE
+    "$report" --csv "$2" | awk -F, -v name="$1" '
+        NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i; next } { print $at }'
+}
+points() { # how many points of the last run were ok
+    awk '/^ +[0-9]/ && / ok/' "$scratch/stdout" | wc -l
+}
+# holds POINTS NAME RUN...: the study ends with 0, every point of it valid.
+holds() {
+    local n=$1
+    shift
+    run "$@"
+    expect_exit 0
+    check "$n valid points: $*" test "$(points)" = "$n"
+    [ "$(points)" = "$n" ] || show
+}
+
+# ---- the gate, one rank ----
+for dtype in fp32 tf32 bf16; do
+    holds 1 mpi 1 "$study" --layout 1x1 --model tiny --device cuda --dtype "$dtype" --out "one-$dtype.h5" "${quick[@]}"
+done
+for attention in fused cudnn; do
+    holds 1 mpi 1 "$study" --layout 1x1 --model tiny --device cuda --dtype bf16 --attention "$attention" \
+        --out "one-$attention.h5" "${quick[@]}"
+done
+holds 1 mpi 1 "$study" --layout 1x1 --model tiny --device cuda --dtype bf16 --recompute selective --out again.h5 "${quick[@]}"
+run mpi 1 "$study" --layout 1x1 --model tiny --device cpu --out cpu.h5 "${quick[@]}"
+for dtype in fp32 bf16; do
+    check "loss on $dtype is the CPU's" awk -v a="$(column final_loss cpu.h5)" -v b="$(column final_loss "one-$dtype.h5")" \
+        'BEGIN { exit !(a > 0 && (a - b) ^ 2 < (0.01 * a) ^ 2) }'
+done
+check "the host never waited inside a step" bash -c "! h5dump -d /points/000/events one-bf16.h5 | grep -q 'the host waited'"
+
+# ---- refused ----
+refuses 6 "$gpus GPU" mpi $((gpus + 1)) "$study" --layout 1x$((gpus + 1)) --device cuda
+refuses 6 "does not move the memory of device \"cuda\": take nccl" mpi 1 "$study" --layout 1x1 --device cuda --comm mpi
+refuses 6 "a rank needs" mpi 1 "$study" --layout 1x1 --device cuda --model gpt2-124m --micro-batch 4096 --dtype bf16
+refuses 6 "activations take" mpi 1 "$study" --layout 1x1 --device cuda --model gpt2-124m --micro-batch 4096 --dtype bf16
+one_gpu() { CUDA_VISIBLE_DEVICES=0 mpi 2 "$@"; }
+refuses 6 "has 2 ranks and 1 GPU for them" one_gpu "$study" --layout 1x2 --device cuda
+no_gpu() { CUDA_VISIBLE_DEVICES='' mpi 1 "$@"; }
+refuses 5 "shows no GPU to this process" no_gpu "$study" --layout 1x1 --device cuda
+
+# ---- several ranks ----
+holds 1 mpi 2 "$study" --layout 1x2 --points 1x2 --emulate-nodes --device cuda --dtype bf16 --model tiny --out any.h5 "${quick[@]}"
+if [ "$gpus" -ge 2 ]; then
+    refuses 6 "say --emulate-nodes" mpi 2 "$study" --layout 2x1 --device cuda
+    for dtype in fp32 bf16; do
+        holds 2 bound_mpi 2 "$study" --layout 1x2 --points 1x1,1x2 --model tiny --device cuda --dtype "$dtype" \
+            --out "two-$dtype.h5" "${quick[@]}"
+    done
+    check "a rank bound to one core was spread" bash -c \
+        "h5dump -d /machine/ranks two-bf16.h5 | grep -q 'NVIDIA'"
+    check "NCCL's choice is in the file" bash -c "h5dump -d /points/001/events two-bf16.h5 | grep -q 'AllReduce'"
+    # A delay of one rank's communication is found as stall of the other, and nowhere else.
+    holds 1 mpi 2 "$study" --layout 1x2 --points 1x2 --model tiny --device cuda --dtype bf16 --test-delay 20ms \
+        --out late.h5 "${quick[@]}"
+    check "a delay of 20 ms is stalled for" awk -v a="$(awk '/^ +[0-9]/ { print $8 }' "$scratch/stdout")" \
+        'BEGIN { exit !(a > 15 && a < 30) }'
+    holds 1 mpi 2 "$study" --layout 1x2 --points 1x2 --model tiny --device cuda --dtype bf16 --grad-dtype bf16 \
+        --out narrow.h5 "${quick[@]}"
+    holds 3 bound_mpi 2 "$study" --layout 2x1 --points 1x1,2x1 --base loaded --model tiny --device cuda --dtype bf16 --emulate-nodes \
+        --out emulated.h5 "${quick[@]}"
+    check "emulated rows say so" test "$(grep -c 'emulated nodes' "$scratch/stdout")" -ge 1
+    holds 1 mpi 4 "$study" --layout 1x4 --points 1x4 --model tiny --device cuda --dtype bf16 --emulate-nodes \
+        --out shared.h5 -w 1 --min-steps 2 --max-steps 2
+    check "shared GPUs are labelled" bash -c "h5dump -d /points/000/events shared.h5 | grep -q 'shared device, functional only'"
+fi
+finish

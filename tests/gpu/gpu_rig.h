@@ -1,0 +1,309 @@
+/*
+ * gpu_rig: one op on the "cuda" device, its tensors, and a reference in fp64, for tests of kernels.
+ *
+ * A tensor is made on the host, rounded to the type that the kernel sees, and kept as doubles: so
+ * the reference works on the very numbers of the kernel, and an error is the kernel's own. Each
+ * tensor is an allocation of its own in an arena of its own, `shift` elements into it: 0 for the
+ * widest accesses, an odd number for the narrow ones. What an op must write is poisoned before.
+ *
+ * An error is the largest difference over the largest value wanted, and the root of the mean square
+ * of differences over that of the values. The bounds of a program are in a table of its own.
+ */
+#ifndef TESTS_GPU_RIG_H
+#define TESTS_GPU_RIG_H
+
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/rng.h"
+#include "tests/test.h"
+#include "workloads/kernels/kernels.h"
+
+struct gpu_tensor {
+    enum dtype type;
+    int64_t n;
+    double *value; /* [n] as uploaded; NULL: not used */
+    void *memory;  /* on the device */
+    size_t bytes;
+};
+
+struct gpu_rig {
+    struct device device; /* shared by all ops of a program */
+    struct op op;
+    struct kernel_context context;
+    struct plan plan;
+    struct gpu_tensor t[OP_TENSORS];
+    int64_t shift;
+    uint64_t stream; /* of random numbers */
+};
+
+/* 77 (skipped) with a word where there is no device. */
+static inline int gpu_rig_open(struct gpu_rig *rig)
+{
+    const struct device_type *type;
+    memset(rig, 0, sizeof *rig);
+    if (device_find("cuda", &type) != 0 || device_open(&rig->device, type, 0, 1) != 0) {
+        printf("skipped: %s\n", fail_message());
+        return 77;
+    }
+    return 0;
+}
+
+static inline void gpu_rig_close(struct gpu_rig *rig)
+{
+    device_close(&rig->device);
+}
+
+static inline void gpu_must(int rc)
+{
+    if (rc != 0) {
+        printf("%s\n", fail_message());
+        exit(1);
+    }
+}
+
+/* ---- types ---- */
+
+static inline uint16_t gpu_to_bf16(double x)
+{
+    float f = (float)x;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    if (isnan(f))
+        return 0x7fff;
+    bits += 0x7fff + (bits >> 16 & 1); /* to nearest, ties to even */
+    return (uint16_t)(bits >> 16);
+}
+
+static inline double gpu_from_bf16(uint16_t x)
+{
+    uint32_t bits = (uint32_t)x << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return (double)f;
+}
+
+static inline void gpu_pack(enum dtype type, void *to, int64_t i, double x)
+{
+    if (type == DTYPE_BF16)
+        ((uint16_t *)to)[i] = gpu_to_bf16(x);
+    else if (type == DTYPE_F32)
+        ((float *)to)[i] = (float)x;
+    else if (type == DTYPE_I32)
+        ((int32_t *)to)[i] = (int32_t)x;
+    else if (type == DTYPE_U8)
+        ((uint8_t *)to)[i] = (uint8_t)x;
+    else
+        ((double *)to)[i] = x;
+}
+
+static inline double gpu_unpack(enum dtype type, const void *from, int64_t i)
+{
+    if (type == DTYPE_BF16)
+        return gpu_from_bf16(((const uint16_t *)from)[i]);
+    if (type == DTYPE_F32)
+        return (double)((const float *)from)[i];
+    if (type == DTYPE_I32)
+        return ((const int32_t *)from)[i];
+    if (type == DTYPE_U8)
+        return ((const uint8_t *)from)[i];
+    return ((const double *)from)[i];
+}
+
+/* ---- tensors ---- */
+
+/* Take memory for tensor t and upload t.value, which is rounded to what was uploaded. */
+static inline void gpu_upload(struct gpu_rig *rig, int t)
+{
+    struct gpu_tensor *tensor = &rig->t[t];
+    size_t size = dtype_size((int)tensor->type);
+    int64_t offset = rig->shift * (int64_t)size;
+    unsigned char *packed = must_alloc((size_t)tensor->n + 1, size);
+    for (int64_t i = 0; i < tensor->n; i++) {
+        gpu_pack(tensor->type, packed, i, tensor->value[i]);
+        tensor->value[i] = gpu_unpack(tensor->type, packed, i);
+    }
+    tensor->bytes = (size_t)offset + (size_t)tensor->n * size;
+    gpu_must(
+        rig->device.type->alloc(&rig->device, DEVICE_ACTIVATIONS, tensor->bytes, &tensor->memory));
+    rig->op.t[t] = (struct tensor){.buffer = t + 1, .offset = offset};
+    rig->context.base[t + 1] = tensor->memory;
+    rig->plan.bytes[t + 1] = (int64_t)tensor->bytes;
+    rig->device.type->upload(&rig->device, 0, (unsigned char *)tensor->memory + offset, packed,
+                             (size_t)tensor->n * size);
+    rig->device.type->sync(&rig->device);
+    free(packed);
+}
+
+/* Tensor t, to be filled by the caller, then uploaded. */
+static inline double *gpu_take(struct gpu_rig *rig, int t, enum dtype type, int64_t n)
+{
+    rig->t[t] = (struct gpu_tensor){.type = type, .n = n};
+    return rig->t[t].value = must_alloc((size_t)n + 1, sizeof(double));
+}
+
+static inline double *gpu_random(struct gpu_rig *rig, int t, enum dtype type, int64_t n,
+                                 double scale)
+{
+    double *x = gpu_take(rig, t, type, n);
+    uint64_t key = rng_key(rig->stream++, "gpu_rig");
+    for (int64_t i = 0; i < n; i++)
+        x[i] = scale * (double)rng_normal(key, (uint64_t)i);
+    gpu_upload(rig, t);
+    return x;
+}
+
+static inline void gpu_poison(struct gpu_rig *rig, int t, enum dtype type, int64_t n)
+{
+    double *x = gpu_take(rig, t, type, n);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (double)NAN;
+    gpu_upload(rig, t);
+}
+
+static inline double *gpu_zeros(struct gpu_rig *rig, int t, enum dtype type, int64_t n)
+{
+    double *x = gpu_take(rig, t, type, n);
+    gpu_upload(rig, t);
+    return x;
+}
+
+/* What lies in tensor t now, owned by the caller. */
+static inline double *gpu_fetch(struct gpu_rig *rig, int t)
+{
+    struct gpu_tensor *tensor = &rig->t[t];
+    size_t size = dtype_size((int)tensor->type);
+    unsigned char *packed = must_alloc((size_t)tensor->n + 1, size);
+    double *x = must_alloc((size_t)tensor->n + 1, sizeof *x);
+    rig->device.type->download(&rig->device, 0, packed,
+                               (unsigned char *)tensor->memory + rig->op.t[t].offset,
+                               (size_t)tensor->n * size);
+    rig->device.type->sync(&rig->device);
+    for (int64_t i = 0; i < tensor->n; i++)
+        x[i] = gpu_unpack(tensor->type, packed, i);
+    free(packed);
+    return x;
+}
+
+/* Forget all tensors and the op. */
+static inline void gpu_clear(struct gpu_rig *rig)
+{
+    for (int t = 0; t < OP_TENSORS; t++) {
+        free(rig->t[t].value);
+        if (rig->t[t].memory)
+            rig->device.type->free(&rig->device, DEVICE_ACTIVATIONS, rig->t[t].memory,
+                                   rig->t[t].bytes);
+    }
+    struct gpu_rig kept = {.device = rig->device, .shift = rig->shift, .stream = rig->stream};
+    kept.context.attention = rig->context.attention;
+    kept.context.tf32 = rig->context.tf32;
+    kept.context.deterministic = rig->context.deterministic;
+    *rig = kept;
+}
+
+/* ---- runs ---- */
+
+/* 0, or what open() refused with. */
+static inline int gpu_open_op(struct gpu_rig *rig)
+{
+    rig->plan.ops = &rig->op;
+    rig->plan.n_ops = 1;
+    rig->plan.sealed = true;
+    return kernels_cuda.open(&rig->context, &rig->plan, &rig->device);
+}
+
+/* A set opened for this op alone, one run of it, and the set closed. */
+static inline void gpu_run(struct gpu_rig *rig, enum op_kind kind)
+{
+    rig->op.kind = kind;
+    gpu_must(gpu_open_op(rig));
+    kernels_cuda.run[kind](&rig->op, &rig->context, rig->device.type->native(&rig->device, 0));
+    rig->device.type->sync(&rig->device);
+    kernels_cuda.close(&rig->context);
+}
+
+/* ---- errors ---- */
+
+struct gpu_bound {
+    double most, rms;
+};
+
+/* A mean over few values is no mean: below this many that are not 0 both bounds are `most`. */
+enum { GPU_FEW = 100 };
+
+static inline bool gpu_within(struct gpu_bound error, struct gpu_bound bound, const double *want,
+                              int64_t n)
+{
+    int64_t values = 0;
+    for (int64_t i = 0; i < n; i++)
+        values += want[i] != 0;
+    return error.most <= bound.most && error.rms <= (values < GPU_FEW ? bound.most : bound.rms);
+}
+
+static inline struct gpu_bound gpu_error(const double *got, const double *want, int64_t n)
+{
+    double most = 0, scale = 0, squares = 0, wanted = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double error = fabs(got[i] - want[i]);
+        if (!(error < (double)INFINITY))
+            return (struct gpu_bound){(double)INFINITY, (double)INFINITY};
+        most = error > most ? error : most;
+        scale = fabs(want[i]) > scale ? fabs(want[i]) : scale;
+        squares += error * error;
+        wanted += want[i] * want[i];
+    }
+    return (struct gpu_bound){scale > 0 ? most / scale : most,
+                              wanted > 0 ? sqrt(squares / wanted) : sqrt(squares)};
+}
+
+/* Compare tensor t with what is wanted; one line of the table. */
+static inline void gpu_check(struct gpu_rig *rig, int t, const double *want, struct gpu_bound bound,
+                             const char *what)
+{
+    double *got = gpu_fetch(rig, t);
+    struct gpu_bound error = gpu_error(got, want, rig->t[t].n);
+    bool ok = gpu_within(error, bound, want, rig->t[t].n);
+    printf("%-44s %-5s max %8.2e of %7.1e  rms %8.2e of %7.1e%s\n", what,
+           dtype_name((int)rig->t[t].type), error.most, bound.most, error.rms, bound.rms,
+           ok ? "" : "  FAILED");
+    CHECK(ok);
+    free(got);
+}
+
+/* Run again with outputs as they were before: the same bits. `t`, -1: the tensors an op writes. */
+static inline void gpu_check_same(struct gpu_rig *rig, enum op_kind kind, const int *t,
+                                  const char *what)
+{
+    double *first[OP_TENSORS] = {0};
+    bool same = true;
+    for (int i = 0; t[i] >= 0; i++) {
+        first[i] = gpu_fetch(rig, t[i]);
+        rig->device.type->free(&rig->device, DEVICE_ACTIVATIONS, rig->t[t[i]].memory,
+                               rig->t[t[i]].bytes);
+        gpu_upload(rig, t[i]);
+    }
+    gpu_run(rig, kind);
+    for (int i = 0; t[i] >= 0; i++) {
+        double *again = gpu_fetch(rig, t[i]);
+        same = same && memcmp(first[i], again, (size_t)rig->t[t[i]].n * sizeof *again) == 0;
+        free(again);
+        free(first[i]);
+    }
+    if (!same)
+        printf("%-44s differs from run to run\n", what);
+    CHECK(same);
+}
+
+static inline double *gpu_doubles(int64_t n)
+{
+    return must_alloc((size_t)n + 1, sizeof(double));
+}
+
+static inline bool gpu_small(int argc, char **argv)
+{
+    return argc > 1 && strcmp(argv[1], "small") == 0;
+}
+
+#define GPU_COUNT(list) (sizeof(list) / sizeof(list)[0])
+
+#endif

@@ -1,0 +1,134 @@
+/*
+ * cuda: the kernels of the "cuda" set by name, and what open() makes for them.
+ *
+ * Read by C and by CUDA C++. The .c files speak with libraries (cuBLASLt, cuDNN, the runtime); the
+ * .cu files hold kernels. Every run() only launches: it allocates nothing, waits for nothing, and
+ * checks that the launch was taken.
+ *
+ * Scratch is one piece of device memory, as large as the neediest op of the plan wants. All ops but
+ * OP_INPUT share the compute stream, so whoever runs has it all; nothing in it outlives an op.
+ * Elements are fp32 or bf16 (op.dtype), arithmetic is fp32, and sums have a fixed order: same bits
+ * every time. Accesses are 16 bytes wide where the addresses allow and one element wide elsewhere.
+ */
+#ifndef WORKLOADS_KERNELS_CUDA_H
+#define WORKLOADS_KERNELS_CUDA_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "workloads/kernels/kernels.h"
+
+struct cuda_gemms;  /* cuda_gemm.c: descriptors and chosen algorithms */
+struct cuda_ring;   /* cuda_input.c: pinned staging */
+struct cuda_rotary; /* cuda_rotary.cu: tables of cosines and sines */
+struct cuda_cudnn;  /* cuda_cudnn.c: execution plans */
+
+struct cuda_state {
+    const struct plan *plan;
+    struct device *device;
+    int multiprocessors;
+    int64_t shared_bytes; /* most dynamic shared memory of a block */
+    unsigned char *scratch;
+    int64_t scratch_bytes;
+    struct cuda_gemms *gemms;
+    struct cuda_ring *ring;
+    struct cuda_rotary *rotary;
+    struct cuda_cudnn *cudnn;
+};
+
+static inline struct cuda_state *cuda_state(const struct kernel_context *context)
+{
+    return (struct cuda_state *)context->state;
+}
+
+/* ---- ops ---- */
+
+kernel_run cuda_input, cuda_zero, cuda_embed, cuda_embed_grad, cuda_norm, cuda_norm_grad, cuda_gemm,
+    cuda_bias_grad, cuda_rotary, cuda_attention, cuda_attention_grad, cuda_gelu, cuda_gelu_grad,
+    cuda_swiglu, cuda_swiglu_grad, cuda_add, cuda_cast, cuda_class_stats, cuda_cross_entropy,
+    cuda_sumsq, cuda_clip, cuda_adamw;
+
+/* Bytes of scratch that an op needs. */
+typedef int64_t cuda_scratch(const struct op *op, const struct cuda_state *state);
+cuda_scratch cuda_embed_grad_scratch, cuda_norm_grad_scratch, cuda_gemm_scratch,
+    cuda_bias_grad_scratch, cuda_attention_scratch, cuda_attention_grad_scratch,
+    cuda_cross_entropy_scratch, cuda_sumsq_scratch;
+
+/* ---- what open() makes ---- */
+
+/* Each fails with FAIL_USAGE or FAIL_CUDA in a sentence; each close is safe on what was not
+ * opened. */
+int cuda_gemm_open(struct kernel_context *context);
+void cuda_gemm_close(struct cuda_state *state);
+void cuda_gemm_describe(const struct cuda_state *state, char *text, size_t size);
+
+int cuda_input_open(struct kernel_context *context);
+void cuda_input_close(struct cuda_state *state);
+
+/* Waits of the host because the ring of staging buffers had wrapped around before its copies were
+ * done. */
+int64_t cuda_input_waits(const struct cuda_state *state);
+
+int cuda_rotary_open(struct kernel_context *context);
+void cuda_rotary_close(struct cuda_state *state);
+
+/* Device memory of the set, counted as temporaries; with a copy of host memory in it. */
+int cuda_take(struct cuda_state *state, int64_t bytes, void **out);
+int cuda_upload(struct cuda_state *state, const void *from, int64_t bytes, void **to);
+void cuda_drop(struct cuda_state *state, void *memory, int64_t bytes);
+
+/* cuDNN or the fused kernels, by context->attention. */
+int cuda_attention_open(struct kernel_context *context);
+void cuda_attention_describe(const struct cuda_state *state, char *text, size_t size);
+
+/* Execution plans of every attention shape of the plan; without failure *usable says whether cuDNN
+ * takes them all, and `why` which it did not take. */
+int cuda_cudnn_open(struct kernel_context *context, bool *usable, char *why, size_t size);
+void cuda_cudnn_close(struct cuda_state *state);
+void cuda_cudnn_describe(const struct cuda_state *state, char *text, size_t size);
+int64_t cuda_cudnn_scratch(const struct cuda_state *state);
+void cuda_cudnn_run(const struct op *op, struct kernel_context *context, void *native);
+
+/*
+ * Fused kernels of this project: scores live in tiles, never as a matrix; backward makes the
+ * probabilities again from lse. It takes two passes, one over keys for dk and dv, one over queries
+ * for dq, so that no sum depends on the order of blocks. "mma": bf16 on tensor cores, heads of 64
+ * and 128. "plain": fp32 products, any dtype, heads up to 256. allow() goes before the first run;
+ * false: the device does not give a block the shared memory.
+ */
+bool cuda_fused_is_mma(const struct op *op);
+int cuda_plain_most_shared(int head); /* bytes of shared memory that a block needs */
+bool cuda_plain_allow(const struct op *op);
+bool cuda_plain_allow_forward(const struct op *op);
+void cuda_plain_forward(const struct op *op, struct kernel_context *context, void *native);
+void cuda_plain_backward(const struct op *op, struct kernel_context *context, void *native);
+int cuda_mma_most_shared(int head);
+bool cuda_mma_allow(const struct op *op);
+bool cuda_mma_allow_forward(int head);
+void cuda_mma_forward(const struct op *op, struct kernel_context *context, void *native);
+void cuda_mma_backward(const struct op *op, struct kernel_context *context, void *native);
+
+/* delta f [batch][heads][sequence] = sum(dout out) of every query, into scratch, for backward. */
+void cuda_attention_delta(const struct op *op, struct kernel_context *context, void *native);
+
+/* Of OP_GEMM: C = bias or C += bias, before a product that adds to C, where no epilogue does it. */
+void cuda_put_bias(const struct op *op, struct kernel_context *context, void *native);
+
+/* A norm whose width no block holds: FAIL_USAGE. */
+int cuda_norm_check(const struct op *op);
+int64_t cuda_norm_packs(void); /* accesses of a row that a block holds */
+
+/* ---- errors ---- */
+
+/* die() when the launch of `what` was not taken. */
+void cuda_launched(const char *what);
+
+/* die() when a call inside a run failed; `code` is a cudaError_t. */
+void cuda_must(int code, const char *what);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,150 @@
+#include "workloads/kernels/cuda.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+
+/* Which kernels run attention, decided for the whole plan in open(): a forward pass by the one and
+ * a backward pass by the other would be right too, but nobody could say what was measured. */
+
+static bool is_attention(const struct op *op)
+{
+    return op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_GRAD;
+}
+
+static int check_shape(const struct shape_attention *s)
+{
+    if (s->heads < 1 || s->kv_heads < 1 || s->heads % s->kv_heads != 0)
+        return fail(FAIL_USAGE, "attention: %d heads do not share %d key heads evenly", s->heads,
+                    s->kv_heads);
+    return 0;
+}
+
+/* Heads of 64 and 128 in bf16, at whole 16 bytes. */
+bool cuda_fused_is_mma(const struct op *op)
+{
+    int head = op->shape.attention.head;
+    for (int i = 0; i < OP_TENSORS; i++)
+        if (op->t[i].offset % 16 != 0)
+            return false;
+    return op->dtype == DTYPE_BF16 && (head == 64 || head == 128);
+}
+
+enum { MOST_HEAD = 256 };
+
+static int prepare_fused(const struct op *op, const struct cuda_state *state)
+{
+    int head = op->shape.attention.head;
+    bool mma = cuda_fused_is_mma(op);
+    if (head < 1 || head > MOST_HEAD)
+        return fail(FAIL_USAGE,
+                    "attention: heads of %d elements: this device takes heads of up to %d", head,
+                    MOST_HEAD);
+    int shared = mma ? cuda_mma_most_shared(head) : cuda_plain_most_shared(head);
+    if (shared > state->shared_bytes)
+        return fail(
+            FAIL_USAGE,
+            "attention: heads of %d elements need %d bytes of shared memory and this device "
+            "has %lld: choose smaller heads",
+            head, shared, (long long)state->shared_bytes);
+    if (!(mma ? cuda_mma_allow(op) : cuda_plain_allow(op)))
+        return fail(FAIL_CUDA, "attention: the device refuses %d bytes of shared memory", shared);
+    return 0;
+}
+
+static int check_fused(const struct cuda_state *state)
+{
+    int rc = 0;
+    for (int i = 0; i < state->plan->n_ops; i++) {
+        const struct op *op = &state->plan->ops[i];
+        if (!is_attention(op))
+            continue;
+        TRY(check_shape(&op->shape.attention));
+        TRY(prepare_fused(op, state));
+    }
+out:
+    return rc;
+}
+
+static const struct op *first_attention(const struct plan *plan)
+{
+    for (int i = 0; i < plan->n_ops; i++)
+        if (is_attention(&plan->ops[i]))
+            return &plan->ops[i];
+    return NULL;
+}
+
+int cuda_attention_open(struct kernel_context *context)
+{
+    struct cuda_state *state = cuda_state(context);
+    bool usable = false;
+    char why[256] = "";
+    int rc = 0;
+    if (first_attention(state->plan) == NULL)
+        return 0;
+    if (context->attention != ATTENTION_FUSED)
+        TRY(cuda_cudnn_open(context, &usable, why, sizeof why));
+    if (usable)
+        return 0;
+    cuda_cudnn_close(state);
+    if (context->attention == ATTENTION_CUDNN)
+        return fail(FAIL_USAGE,
+                    "attention: cuDNN does not take this plan (%s): choose auto or fused", why);
+    TRY(check_fused(state));
+out:
+    return rc;
+}
+
+void cuda_attention_describe(const struct cuda_state *state, char *text, size_t size)
+{
+    const struct op *op = first_attention(state->plan);
+    text[0] = '\0';
+    if (op == NULL)
+        return;
+    if (state->cudnn)
+        cuda_cudnn_describe(state, text, size);
+    else
+        snprintf(text, size, "attention fused, %s", cuda_fused_is_mma(op) ? "mma" : "plain");
+}
+
+int64_t cuda_attention_scratch(const struct op *op, const struct cuda_state *state)
+{
+    (void)op;
+    return state->cudnn ? cuda_cudnn_scratch(state) : 0;
+}
+
+int64_t cuda_attention_grad_scratch(const struct op *op, const struct cuda_state *state)
+{
+    const struct shape_attention *s = &op->shape.attention;
+    return state->cudnn ? cuda_cudnn_scratch(state)
+                        : s->batch * s->heads * s->sequence * (int64_t)sizeof(float);
+}
+
+static double pair_flops(const struct op *op)
+{
+    const struct shape_attention *s = &op->shape.attention;
+    return 2.0 * (double)s->batch * (double)s->sequence * (double)s->sequence * s->heads * s->head;
+}
+
+void cuda_attention(const struct op *op, struct kernel_context *context, void *native)
+{
+    if (cuda_state(context)->cudnn)
+        cuda_cudnn_run(op, context, native);
+    else if (cuda_fused_is_mma(op))
+        cuda_mma_forward(op, context, native);
+    else
+        cuda_plain_forward(op, context, native);
+    kernel_flops(context, op, pair_flops(op));
+}
+
+void cuda_attention_grad(const struct op *op, struct kernel_context *context, void *native)
+{
+    if (cuda_state(context)->cudnn)
+        cuda_cudnn_run(op, context, native);
+    else if (cuda_fused_is_mma(op))
+        cuda_mma_backward(op, context, native);
+    else
+        cuda_plain_backward(op, context, native);
+    kernel_flops(context, op, 2 * pair_flops(op));
+}

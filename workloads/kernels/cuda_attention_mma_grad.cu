@@ -1,0 +1,214 @@
+#include "workloads/kernels/cuda_attention.cuh"
+#include "workloads/kernels/cuda_mma.cuh"
+
+/*
+ * Two passes of 8 warps a block, 16 rows a warp. Keys: 128 keys against tiles of queries from the
+ * diagonal on, with scores transposed (keys are rows), so that probabilities and their gradients
+ * are ready as left factors. Queries: 128 queries against tiles of keys up to the diagonal. A query
+ * beyond the sequence has lse = inf, so all its probabilities are 0.
+ */
+enum { WARPS = 8, THREADS = WARPS * WARP, OWN = WARPS * 16 };
+
+template <int D> struct grad_tiles {
+    static const int QUERIES = D == 64 ? 64 : 32; /* of a tile in the pass over keys */
+    static const int KEYS = D == 64 ? 64 : 32;    /* of a tile in the pass over queries */
+    static const int KEY_BYTES = (2 * OWN + 4 * QUERIES) * D * 2 + 4 * QUERIES * 4;
+    static const int QUERY_BYTES = (2 * OWN + 4 * KEYS) * D * 2;
+};
+
+static const float LOG2_E = 1.4426950408889634f;
+
+extern __shared__ __align__(128) bf16 grad_shared[];
+
+/* One tile of queries on its way: q, dout by copies, lse (times log2 e) and delta by threads. */
+template <int D>
+__device__ inline void copy_queries(const attention<bf16> &a, bf16 *tile, float *rows, int h,
+                                    int from)
+{
+    const int QUERIES = grad_tiles<D>::QUERIES;
+    int64_t sample = (int64_t)blockIdx.z * a.sequence;
+    copy_tile<QUERIES, D, THREADS>(tile, a.q + sample * a.row + (int64_t)h * D, a.row, from,
+                                   a.sequence);
+    copy_tile<QUERIES, D, THREADS>(tile + QUERIES * D, a.dout + sample * a.out_row + (int64_t)h * D,
+                                   a.out_row, from, a.sequence);
+    if (threadIdx.x < QUERIES) {
+        int query = from + (int)threadIdx.x;
+        int64_t at = ((int64_t)blockIdx.z * a.heads + h) * a.sequence + query;
+        bool exists = query < a.sequence;
+        rows[threadIdx.x] = exists ? a.lse[at] * LOG2_E : INFINITY;
+        rows[QUERIES + threadIdx.x] = exists ? a.delta[at] : 0;
+    }
+}
+
+/* Scores [keys][queries] become probabilities; 0 where the key comes after the query. */
+template <int N>
+__device__ inline void soften_keys(float (&s)[N][4], const float *lse, int key, int query,
+                                   bool mask, float fold)
+{
+    int column = (int)threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int c = n * 8 + column + i % 2;
+            bool seen = !mask || key + i / 2 * 8 <= query + c;
+            s[n][i] = seen ? power_of_two(s[n][i] * fold - lse[c]) : 0;
+        }
+}
+
+template <int N>
+__device__ inline void score_grad_keys(float (&dp)[N][4], const float (&p)[N][4],
+                                       const float *delta)
+{
+    int column = (int)threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            dp[n][i] = p[n][i] * (dp[n][i] - delta[n * 8 + column + i % 2]);
+}
+
+template <int D> __global__ void __launch_bounds__(THREADS, 1) mma_keys(attention<bf16> a)
+{
+    const int QUERIES = grad_tiles<D>::QUERIES, N = QUERIES / 8;
+    bf16 *k = grad_shared, *v = k + OWN * D, *stage = v + OWN * D; /* two of q, dout */
+    float *rows = (float *)(stage + 4 * QUERIES * D);              /* two of lse, delta */
+    int kv = (int)blockIdx.y, group = a.heads / a.kv_heads, lane = (int)threadIdx.x % WARP;
+    int warp_row = (int)threadIdx.x / WARP * 16, first = (int)blockIdx.x * OWN;
+    int64_t sample = (int64_t)blockIdx.z * a.sequence, own = sample * a.row + (int64_t)kv * D;
+    int tiles = (a.sequence - first + QUERIES - 1) / QUERIES, total = tiles * group;
+    float dk[D / 8][4], dv[D / 8][4], p[N][4], dp[N][4], fold = a.scale * LOG2_E;
+
+    copy_tile<OWN, D, THREADS>(k, a.k + own, a.row, first, a.sequence);
+    copy_tile<OWN, D, THREADS>(v, a.v + own, a.row, first, a.sequence);
+    copy_queries<D>(a, stage, rows, kv * group, first);
+    clear_products(dk);
+    clear_products(dv);
+    for (int i = 0; i < total; i++) {
+        int turn = i % 2, from = first + i % tiles * QUERIES, next = i + 1;
+        bf16 *q = stage + turn * 2 * QUERIES * D, *dout = q + QUERIES * D;
+        const float *lse = rows + turn * 2 * QUERIES, *delta = lse + QUERIES;
+        copy_wait();
+        __syncthreads(); /* this tile is there, and the other is no longer read */
+        if (next < total)
+            copy_queries<D>(a, stage + (turn ^ 1) * 2 * QUERIES * D,
+                            rows + (turn ^ 1) * 2 * QUERIES, kv * group + next / tiles,
+                            first + next % tiles * QUERIES);
+        int key = first + warp_row;
+        if (from + QUERIES - 1 < key)
+            continue; /* no query of it sees these keys */
+        multiply_rows<N, D>(p, k, warp_row, q);
+        soften_keys<N>(p, lse, key + lane / 4, from, from < key + 15, fold);
+        multiply_add<N, D>(dv, p, dout);
+        multiply_rows<N, D>(dp, v, warp_row, dout);
+        score_grad_keys<N>(dp, p, delta);
+        multiply_add<N, D>(dk, dp, q);
+    }
+    put_rows<D>(a.dk + own, a.row, first + warp_row, a.sequence, dk, a.scale, a.scale);
+    put_rows<D>(a.dv + own, a.row, first + warp_row, a.sequence, dv, 1, 1);
+}
+
+/* ds of scores [queries][keys] and dp, in place of dp; lse (times log2 e) and delta of two rows. */
+template <int N>
+__device__ inline void score_grad_queries(float (&dp)[N][4], const float (&s)[N][4],
+                                          const float (&lse)[2], const float (&delta)[2], int query,
+                                          int key, bool mask, float fold)
+{
+    int column = (int)threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            bool seen = !mask || key + n * 8 + column + i % 2 <= query + i / 2 * 8;
+            float p = seen ? power_of_two(s[n][i] * fold - lse[i / 2]) : 0;
+            dp[n][i] = p * (dp[n][i] - delta[i / 2]);
+        }
+}
+
+template <int D> __global__ void __launch_bounds__(THREADS, 1) mma_queries(attention<bf16> a)
+{
+    const int KEYS = grad_tiles<D>::KEYS, N = KEYS / 8;
+    bf16 *q = grad_shared, *dout = q + OWN * D, *stage = dout + OWN * D; /* two of k, v */
+    int h = (int)blockIdx.y, kv = h / (a.heads / a.kv_heads), lane = (int)threadIdx.x % WARP;
+    int warp_row = (int)threadIdx.x / WARP * 16;
+    int first = (int)(gridDim.x - 1 - blockIdx.x) * OWN;
+    int64_t sample = (int64_t)blockIdx.z * a.sequence, own = sample * a.row + (int64_t)h * D;
+    const bf16 *keys = a.k + sample * a.row + (int64_t)kv * D;
+    const bf16 *values = a.v + sample * a.row + (int64_t)kv * D;
+    int end = first + OWN < a.sequence ? first + OWN : a.sequence;
+    float dq[D / 8][4], s[N][4], dp[N][4], lse[2], delta[2], fold = a.scale * LOG2_E;
+
+    copy_tile<OWN, D, THREADS>(q, a.q + own, a.row, first, a.sequence);
+    copy_tile<OWN, D, THREADS>(dout, a.dout + sample * a.out_row + (int64_t)h * D, a.out_row, first,
+                               a.sequence);
+    copy_tile<KEYS, D, THREADS>(stage, keys, a.row, 0, a.sequence);
+    copy_tile<KEYS, D, THREADS>(stage + KEYS * D, values, a.row, 0, a.sequence);
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int query = first + warp_row + lane / 4 + half * 8;
+        int64_t at = ((int64_t)blockIdx.z * a.heads + h) * a.sequence + query;
+        lse[half] = query < a.sequence ? a.lse[at] * LOG2_E : INFINITY;
+        delta[half] = query < a.sequence ? a.delta[at] : 0;
+    }
+    clear_products(dq);
+    for (int from = 0, turn = 0; from < end; from += KEYS, turn ^= 1) {
+        bf16 *k = stage + turn * 2 * KEYS * D, *v = k + KEYS * D;
+        copy_wait();
+        __syncthreads();
+        if (from + KEYS < end) {
+            bf16 *other = stage + (turn ^ 1) * 2 * KEYS * D;
+            copy_tile<KEYS, D, THREADS>(other, keys, a.row, from + KEYS, a.sequence);
+            copy_tile<KEYS, D, THREADS>(other + KEYS * D, values, a.row, from + KEYS, a.sequence);
+        }
+        int query = first + warp_row;
+        if (from > query + 15)
+            continue;
+        multiply_rows<N, D>(s, q, warp_row, k);
+        multiply_rows<N, D>(dp, dout, warp_row, v);
+        score_grad_queries<N>(dp, s, lse, delta, query + lane / 4, from, from + KEYS - 1 > query,
+                              fold);
+        multiply_add<N, D>(dq, dp, k);
+    }
+    put_rows<D>(a.dq + own, a.row, first + warp_row, a.sequence, dq, a.scale, a.scale);
+}
+
+/* ---- launches ---- */
+
+template <int D> static bool allow()
+{
+    return allow_shared((const void *)mma_keys<D>, grad_tiles<D>::KEY_BYTES) &&
+           allow_shared((const void *)mma_queries<D>, grad_tiles<D>::QUERY_BYTES);
+}
+
+int cuda_mma_most_shared(int head)
+{
+    return head == 64 ? grad_tiles<64>::KEY_BYTES : grad_tiles<128>::KEY_BYTES;
+}
+
+bool cuda_mma_allow(const struct op *op)
+{
+    int head = op->shape.attention.head;
+    return cuda_mma_allow_forward(head) && (head == 64 ? allow<64>() : allow<128>());
+}
+
+template <int D>
+static void launch(const struct op *op, struct kernel_context *context, void *native)
+{
+    const struct shape_attention *s = &op->shape.attention;
+    unsigned tiles = (unsigned)ceil_div(s->sequence, OWN);
+    dim3 keys(tiles, (unsigned)s->kv_heads, (unsigned)s->batch);
+    dim3 queries(tiles, (unsigned)s->heads, (unsigned)s->batch);
+    attention<bf16> a = attention_of<bf16>(op, context);
+    mma_keys<D><<<keys, THREADS, grad_tiles<D>::KEY_BYTES, NATIVE(native)>>>(a);
+    mma_queries<D><<<queries, THREADS, grad_tiles<D>::QUERY_BYTES, NATIVE(native)>>>(a);
+}
+
+void cuda_mma_backward(const struct op *op, struct kernel_context *context, void *native)
+{
+    cuda_attention_delta(op, context, native);
+    if (op->shape.attention.head == 64)
+        launch<64>(op, context, native);
+    else
+        launch<128>(op, context, native);
+    cuda_launched("attention-grad");
+}

@@ -1,0 +1,203 @@
+#include "workloads/kernels/cuda.h"
+
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "workloads/kernels/cuda_cudnn_attention.h"
+
+/* One attention shape in one direction. */
+struct entry {
+    struct shape_attention shape;
+    bool backward;
+    struct cudnn_plan plan;
+};
+
+struct cuda_cudnn {
+    cudnnHandle_t handle;
+    void *stream; /* that the handle launches on */
+    bool deterministic;
+    int n;
+    struct entry *entries; /* [n] */
+    int64_t sum_bytes;     /* of the largest accumulator of dq */
+};
+
+static bool same_shape(const struct shape_attention *a, const struct shape_attention *b)
+{
+    return a->batch == b->batch && a->sequence == b->sequence && a->heads == b->heads &&
+           a->kv_heads == b->kv_heads && a->head == b->head;
+}
+
+static struct entry *find(const struct cuda_cudnn *c, const struct op *op)
+{
+    bool backward = op->kind == OP_ATTENTION_GRAD;
+    for (int i = 0; i < c->n; i++)
+        if (c->entries[i].backward == backward &&
+            same_shape(&c->entries[i].shape, &op->shape.attention))
+            return &c->entries[i];
+    return NULL;
+}
+
+/* fp32 for every query, with room for rows that fill up the last tile. */
+static int64_t sum_bytes(const struct shape_attention *s)
+{
+    int64_t sequence = (s->sequence + 127) / 128 * 128;
+    return (s->batch * s->heads * sequence * s->head * (int64_t)sizeof(float) + 255) / 256 * 256;
+}
+
+/* Whether cuDNN makes a plan of this op; else `why` says what it said. */
+static bool make_entry(struct cuda_cudnn *c, const struct op *op, char *why, size_t size)
+{
+    struct cudnn_graph graph;
+    struct entry e = {.shape = op->shape.attention, .backward = op->kind == OP_ATTENTION_GRAD};
+    cudnn_graph_begin(&graph, c->handle);
+    if (e.backward)
+        cudnn_attention_backward(&graph, &e.shape, c->deterministic);
+    else
+        cudnn_attention_forward(&graph, &e.shape);
+    int status = cudnn_graph_plan(&graph, &e.plan);
+    if (status != CUDNN_STATUS_SUCCESS)
+        snprintf(why, size, "%s: %s", op_name((int)op->kind), graph.why);
+    cudnn_graph_end(&graph);
+    if (status != CUDNN_STATUS_SUCCESS)
+        return false;
+    c->entries = must_grow(c->entries, (size_t)c->n + 1, sizeof *c->entries);
+    c->entries[c->n++] = e;
+    if (e.backward && !c->deterministic && sum_bytes(&e.shape) > c->sum_bytes)
+        c->sum_bytes = sum_bytes(&e.shape);
+    return true;
+}
+
+int cuda_cudnn_open(struct kernel_context *context, bool *usable, char *why, size_t size)
+{
+    struct cuda_state *state = cuda_state(context);
+    struct cuda_cudnn *c = state->cudnn = must_alloc(1, sizeof *c);
+    c->deterministic = context->deterministic;
+    *usable = false;
+    cudnnStatus_t status = cudnnCreate(&c->handle);
+    if (status != CUDNN_STATUS_SUCCESS) {
+        snprintf(why, size, "no handle: %s", cudnnGetErrorString(status));
+        return 0;
+    }
+    for (int i = 0; i < state->plan->n_ops; i++) {
+        const struct op *op = &state->plan->ops[i];
+        if ((op->kind != OP_ATTENTION && op->kind != OP_ATTENTION_GRAD) || find(c, op))
+            continue;
+        if (op->dtype != DTYPE_BF16) {
+            snprintf(why, size, "its attention takes bf16, not %s", dtype_name((int)op->dtype));
+            return 0;
+        }
+        if (!make_entry(c, op, why, size))
+            return 0;
+    }
+    *usable = true;
+    return 0;
+}
+
+void cuda_cudnn_close(struct cuda_state *state)
+{
+    struct cuda_cudnn *c = state->cudnn;
+    if (c == NULL)
+        return;
+    for (int i = 0; i < c->n; i++)
+        cudnn_plan_release(&c->entries[i].plan);
+    if (c->handle)
+        cudnnDestroy(c->handle);
+    free(c->entries);
+    free(c);
+    state->cudnn = NULL;
+}
+
+void cuda_cudnn_describe(const struct cuda_state *state, char *text, size_t size)
+{
+    const struct cuda_cudnn *c = state->cudnn;
+    size_t at = (size_t)snprintf(text, size, "attention cuDNN %zu%s, engines", cudnnGetVersion(),
+                                 c->deterministic ? ", fixed order" : "");
+    for (int i = 0; i < c->n && at < size; i++)
+        at += (size_t)snprintf(text + at, size - at, " %s%d",
+                               c->entries[i].backward ? "backward " : "forward ",
+                               c->entries[i].plan.engine);
+}
+
+int64_t cuda_cudnn_scratch(const struct cuda_state *state)
+{
+    const struct cuda_cudnn *c = state->cudnn;
+    int64_t workspace = 0;
+    for (int i = 0; i < c->n; i++)
+        if (c->entries[i].plan.workspace_bytes > workspace)
+            workspace = c->entries[i].plan.workspace_bytes;
+    return c->sum_bytes + workspace;
+}
+
+enum { MOST_POINTERS = 13 };
+
+struct pointers {
+    int n;
+    int64_t uid[MOST_POINTERS];
+    void *at[MOST_POINTERS];
+};
+
+static void add(struct pointers *p, int64_t uid, void *at)
+{
+    p->uid[p->n] = uid;
+    p->at[p->n++] = at;
+}
+
+/* q, k, v or their gradients, in one matrix of rows. */
+static void add_heads(struct pointers *p, const struct shape_attention *s, unsigned char *qkv,
+                      int64_t q, int64_t k, int64_t v)
+{
+    int64_t element = (int64_t)dtype_size(DTYPE_BF16);
+    add(p, q, qkv);
+    add(p, k, qkv + s->heads * s->head * element);
+    add(p, v, qkv + (s->heads + s->kv_heads) * s->head * element);
+}
+
+static struct pointers pointers_of(const struct op *op, const struct kernel_context *context,
+                                   bool with_sum, float constants[3])
+{
+    const struct shape_attention *s = &op->shape.attention;
+    struct pointers p = {0};
+    bool backward = op->kind == OP_ATTENTION_GRAD;
+    add_heads(&p, s, tensor_at(context, op->t[backward ? 1 : 0]), ATTENTION_Q, ATTENTION_K,
+              ATTENTION_V);
+    add(&p, ATTENTION_OUT, tensor_at(context, op->t[backward ? 2 : 1]));
+    add(&p, ATTENTION_LSE, tensor_at(context, op->t[backward ? 3 : 2]));
+    if (backward) {
+        add(&p, ATTENTION_DOUT, tensor_at(context, op->t[0]));
+        add_heads(&p, s, tensor_at(context, op->t[4]), ATTENTION_DQ, ATTENTION_DK, ATTENTION_DV);
+        add(&p, ATTENTION_ONE, &constants[1]);
+        if (with_sum)
+            add(&p, ATTENTION_DQ_SUM, cuda_state(context)->scratch);
+    }
+    add(&p, ATTENTION_SCALE, &constants[0]);
+    add(&p, ATTENTION_LEAST, &constants[2]);
+    return p;
+}
+
+void cuda_cudnn_run(const struct op *op, struct kernel_context *context, void *native)
+{
+    struct cuda_state *state = cuda_state(context);
+    struct cuda_cudnn *c = state->cudnn;
+    struct entry *e = find(c, op);
+    float constants[3];
+    bool with_sum;
+
+    if (e == NULL)
+        BUG("attention of a shape that the plan of open() does not have");
+    with_sum = e->backward && !c->deterministic;
+    if (c->stream != native && cudnnSetStream(c->handle, native) != CUDNN_STATUS_SUCCESS)
+        die(FAIL_CUDA, "attention: cuDNN does not take the stream");
+    c->stream = native;
+    cudnn_attention_constants(&e->shape, constants);
+    struct pointers p = pointers_of(op, context, with_sum, constants);
+    if (with_sum)
+        cuda_must((int)cudaMemsetAsync(state->scratch, 0, (size_t)sum_bytes(&e->shape), native),
+                  "attention-grad");
+    int status =
+        cudnn_plan_run(&e->plan, c->handle, p.n, p.uid, p.at, state->scratch + c->sum_bytes);
+    if (status != CUDNN_STATUS_SUCCESS)
+        die(FAIL_CUDA, "attention: cuDNN: %s", cudnnGetErrorString((cudnnStatus_t)status));
+}

@@ -1,0 +1,80 @@
+/*
+ * cuda_cudnn: a graph for cuDNN's backend, as it is written down, and the plan that runs it.
+ *
+ * A graph keeps the first cudnnStatus_t that went wrong in it, and functions on it do nothing from
+ * then on: so a graph is written without tests and asked once, by cudnn_graph_plan. Tensors have
+ * four dimensions. A virtual tensor lives only between two operations; a constant is passed by
+ * value. Statuses, types and modes are cuDNN's own (cudnnStatus_t, cudnnDataType_t, ...) as int,
+ * descriptors its void *. Read by cuda_cudnn*.c alone.
+ */
+#ifndef WORKLOADS_KERNELS_CUDA_CUDNN_H
+#define WORKLOADS_KERNELS_CUDA_CUDNN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { GRAPH_DESCRIPTORS = 128, GRAPH_OPS = 40, GRAPH_CONSTANTS = 4, GRAPH_WHY = 200 };
+
+struct cudnnContext;
+
+struct cudnn_tensor {
+    void *descriptor;
+    int64_t size[4], stride[4];
+};
+
+struct cudnn_graph {
+    struct cudnnContext *handle;
+    int status;
+    char why[GRAPH_WHY]; /* what went wrong first */
+    int n_descriptors, n_ops, n_constants;
+    void *descriptor[GRAPH_DESCRIPTORS]; /* all that is to be destroyed */
+    void *op[GRAPH_OPS];
+    int64_t next_uid; /* of tensors that nobody passes */
+};
+
+/* What runs: owned by the holder, released by cudnn_plan_release. */
+struct cudnn_plan {
+    void *plan;
+    int64_t workspace_bytes;
+    int engine; /* global index, for the record */
+};
+
+void cudnn_graph_begin(struct cudnn_graph *graph, struct cudnnContext *handle);
+void cudnn_graph_end(struct cudnn_graph *graph); /* destroys descriptors; a plan stays */
+
+/* In memory: `uid` (> 0) names it in cudnn_plan_run. */
+struct cudnn_tensor cudnn_memory(struct cudnn_graph *graph, int64_t uid, int type,
+                                 const int64_t size[4], const int64_t stride[4]);
+/* fp32 memory that cuDNN adds partial results to, in an order of its own. */
+struct cudnn_tensor cudnn_accumulator(struct cudnn_graph *graph, int64_t uid,
+                                      const int64_t size[4]);
+struct cudnn_tensor cudnn_virtual(struct cudnn_graph *graph, int type, const int64_t size[4],
+                                  const int64_t stride[4]);
+/* A float passed by value; row-major virtual tensors are `cudnn_packed`. */
+struct cudnn_tensor cudnn_constant(struct cudnn_graph *graph, int64_t uid);
+struct cudnn_tensor cudnn_packed(struct cudnn_graph *graph, int type, int64_t a, int64_t b,
+                                 int64_t c, int64_t d);
+
+void cudnn_matmul(struct cudnn_graph *graph, struct cudnn_tensor a, struct cudnn_tensor b,
+                  struct cudnn_tensor c);
+/* y = x (mode) b; b NULL for modes of one argument. */
+void cudnn_pointwise(struct cudnn_graph *graph, int mode, int type, struct cudnn_tensor x,
+                     const struct cudnn_tensor *b, struct cudnn_tensor y);
+void cudnn_index(struct cudnn_graph *graph, int64_t axis, struct cudnn_tensor x,
+                 struct cudnn_tensor y);
+void cudnn_select(struct cudnn_graph *graph, struct cudnn_tensor x, struct cudnn_tensor otherwise,
+                  struct cudnn_tensor mask, struct cudnn_tensor y);
+void cudnn_reduction(struct cudnn_graph *graph, int how, struct cudnn_tensor x,
+                     struct cudnn_tensor y);
+void cudnn_reshape(struct cudnn_graph *graph, struct cudnn_tensor x, struct cudnn_tensor y);
+
+/* The first engine that the heuristic names and that finalises; else graph->status and why. */
+int cudnn_graph_plan(struct cudnn_graph *graph, struct cudnn_plan *plan);
+void cudnn_plan_release(struct cudnn_plan *plan);
+
+/* Launch with n tensors by uid. */
+int cudnn_plan_run(const struct cudnn_plan *plan, struct cudnnContext *handle, int n,
+                   const int64_t *uids, void *const *pointers, void *workspace);
+
+#endif

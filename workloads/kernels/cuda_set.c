@@ -1,0 +1,191 @@
+#include "workloads/kernels/cuda.h"
+
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+
+static cuda_scratch *const scratch_of[OP_KINDS] = {
+    [OP_EMBED_GRAD] = cuda_embed_grad_scratch,
+    [OP_NORM_GRAD] = cuda_norm_grad_scratch,
+    [OP_GEMM] = cuda_gemm_scratch,
+    [OP_BIAS_GRAD] = cuda_bias_grad_scratch,
+    [OP_ATTENTION] = cuda_attention_scratch,
+    [OP_ATTENTION_GRAD] = cuda_attention_grad_scratch,
+    [OP_CROSS_ENTROPY] = cuda_cross_entropy_scratch,
+    [OP_SUMSQ] = cuda_sumsq_scratch,
+};
+
+/* ---- errors ---- */
+
+void cuda_launched(const char *what)
+{
+    cuda_must((int)cudaPeekAtLastError(), what);
+}
+
+void cuda_must(int code, const char *what)
+{
+    if (code != cudaSuccess)
+        die(FAIL_CUDA, "%s: %s", what, cudaGetErrorString((cudaError_t)code));
+}
+
+static int runtime(cudaError_t code, const char *what)
+{
+    if (code == cudaSuccess)
+        return 0;
+    return fail(FAIL_CUDA, "kernels: %s: %s", what, cudaGetErrorString(code));
+}
+
+/* ---- memory ---- */
+
+int cuda_take(struct cuda_state *state, int64_t bytes, void **out)
+{
+    return state->device->type->alloc(state->device, DEVICE_TEMPORARIES, (size_t)bytes, out);
+}
+
+void cuda_drop(struct cuda_state *state, void *memory, int64_t bytes)
+{
+    if (memory != NULL)
+        state->device->type->free(state->device, DEVICE_TEMPORARIES, memory, (size_t)bytes);
+}
+
+int cuda_upload(struct cuda_state *state, const void *from, int64_t bytes, void **to)
+{
+    int rc = 0;
+    TRY(cuda_take(state, bytes, to));
+    TRY(runtime(cudaMemcpy(*to, from, (size_t)bytes, cudaMemcpyHostToDevice), "copy of a table"));
+out:
+    return rc;
+}
+
+static int take_scratch(struct cuda_state *state)
+{
+    for (int i = 0; i < state->plan->n_ops; i++) {
+        const struct op *op = &state->plan->ops[i];
+        int64_t bytes = scratch_of[op->kind] ? scratch_of[op->kind](op, state) : 0;
+        state->scratch_bytes = bytes > state->scratch_bytes ? bytes : state->scratch_bytes;
+    }
+    if (state->scratch_bytes == 0)
+        return 0;
+    return cuda_take(state, state->scratch_bytes, (void **)&state->scratch);
+}
+
+/* ---- open and close ---- */
+
+int cuda_norm_check(const struct op *op)
+{
+    bool wide = op->shape.rows.width % 8 == 0;
+    for (int i = 0; i < OP_TENSORS; i++)
+        wide = wide && op->t[i].offset % 16 == 0;
+    int64_t each = !wide ? 1 : op->dtype == DTYPE_BF16 ? 8 : 4;
+    int64_t most = cuda_norm_packs() * each;
+    if (op->shape.rows.width <= most)
+        return 0;
+    return fail(FAIL_USAGE, "norm: a row of %lld elements of %s: this device takes up to %lld",
+                (long long)op->shape.rows.width, dtype_name((int)op->dtype), (long long)most);
+}
+
+static int check_op(const struct op *op)
+{
+    if (op->kind == OP_COLLECTIVE)
+        return 0;
+    if (op->dtype != DTYPE_F32 && op->dtype != DTYPE_BF16)
+        return fail(FAIL_USAGE, "kernels: %s in %s: this device computes in fp32 and bf16",
+                    op_name((int)op->kind), dtype_name((int)op->dtype));
+    if (op->kind == OP_NORM || op->kind == OP_NORM_GRAD)
+        return cuda_norm_check(op);
+    return 0;
+}
+
+static int ask_device(struct cuda_state *state)
+{
+    int device = 0, shared = 0, rc = 0;
+    TRY(runtime(cudaGetDevice(&device), "no current device"));
+    TRY(runtime(
+        cudaDeviceGetAttribute(&state->multiprocessors, cudaDevAttrMultiProcessorCount, device),
+        "multiprocessors"));
+    TRY(runtime(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                "shared memory"));
+    state->shared_bytes = shared;
+out:
+    return rc;
+}
+
+static int set_open(struct kernel_context *context, const struct plan *plan, struct device *device)
+{
+    struct cuda_state *state = must_alloc(1, sizeof *state);
+    int rc = 0;
+    context->state = state;
+    state->plan = plan;
+    state->device = device;
+    for (int i = 0; i < plan->n_ops; i++)
+        TRY(check_op(&plan->ops[i]));
+    TRY(ask_device(state));
+    TRY(cuda_gemm_open(context));
+    TRY(cuda_input_open(context));
+    TRY(cuda_rotary_open(context));
+    TRY(cuda_attention_open(context));
+    TRY(take_scratch(state));
+out:
+    return rc;
+}
+
+static void set_close(struct kernel_context *context)
+{
+    struct cuda_state *state = cuda_state(context);
+    if (state == NULL)
+        return;
+    cuda_cudnn_close(state);
+    cuda_rotary_close(state);
+    cuda_input_close(state);
+    cuda_gemm_close(state);
+    cuda_drop(state, state->scratch, state->scratch_bytes);
+    free(state);
+    context->state = NULL;
+}
+
+static void set_describe(const struct kernel_context *context, char *text, size_t size)
+{
+    const struct cuda_state *state = cuda_state(context);
+    char attention[256], gemm[512];
+    text[0] = '\0';
+    if (state == NULL || state->gemms == NULL || state->ring == NULL)
+        return; /* not opened */
+    cuda_attention_describe(state, attention, sizeof attention);
+    cuda_gemm_describe(state, gemm, sizeof gemm);
+    snprintf(text, size, "%s%s%s; %lld host waits for input", attention, attention[0] ? "; " : "",
+             gemm, (long long)cuda_input_waits(state));
+}
+
+const struct kernel_set kernels_cuda = {
+    .name = "cuda",
+    .run =
+        {
+            [OP_INPUT] = cuda_input,
+            [OP_ZERO] = cuda_zero,
+            [OP_EMBED] = cuda_embed,
+            [OP_EMBED_GRAD] = cuda_embed_grad,
+            [OP_NORM] = cuda_norm,
+            [OP_NORM_GRAD] = cuda_norm_grad,
+            [OP_GEMM] = cuda_gemm,
+            [OP_BIAS_GRAD] = cuda_bias_grad,
+            [OP_ROTARY] = cuda_rotary,
+            [OP_ATTENTION] = cuda_attention,
+            [OP_ATTENTION_GRAD] = cuda_attention_grad,
+            [OP_GELU] = cuda_gelu,
+            [OP_GELU_GRAD] = cuda_gelu_grad,
+            [OP_SWIGLU] = cuda_swiglu,
+            [OP_SWIGLU_GRAD] = cuda_swiglu_grad,
+            [OP_ADD] = cuda_add,
+            [OP_CAST] = cuda_cast,
+            [OP_CLASS_STATS] = cuda_class_stats,
+            [OP_CROSS_ENTROPY] = cuda_cross_entropy,
+            [OP_SUMSQ] = cuda_sumsq,
+            [OP_CLIP] = cuda_clip,
+            [OP_ADAMW] = cuda_adamw,
+        },
+    .open = set_open,
+    .close = set_close,
+    .describe = set_describe,
+};

@@ -1,0 +1,108 @@
+#include "driver/state.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "base/rng.h"
+
+struct fill {
+    const struct plan_tensor *tensor;
+    uint64_t key;
+    int64_t first; /* of the piece in the tensor as held here */
+    float *out;
+};
+
+/* Rows that the unpadded model does not have are 0. */
+static void fill_run(void *arg, int64_t whole_first, int64_t local_first, int64_t count)
+{
+    const struct fill *fill = arg;
+    const struct plan_tensor *t = fill->tensor;
+    float *out = fill->out + (local_first - fill->first);
+    int64_t valid = t->valid_rows * t->whole_columns - whole_first;
+    valid = valid < 0 ? 0 : valid < count ? valid : count;
+    for (int64_t i = 0; i < count; i++)
+        out[i] = t->sigma < 0 && i < valid ? 1.0f : 0.0f;
+    if (t->sigma > 0)
+        rng_fill_normal(out, valid, fill->key, (uint64_t)whole_first, (float)t->sigma);
+}
+
+void state_initial(const struct plan *plan, const struct plan_piece *piece, uint64_t seed,
+                   float *out)
+{
+    const struct plan_tensor *t = &plan->tensors[piece->tensor];
+    struct fill fill = {t, rng_key(seed, t->name), piece->first, out};
+    plan_piece_runs(plan, piece, fill_run, &fill);
+}
+
+struct copy {
+    int64_t first;
+    const float *from;
+    float *to;
+    int *held;
+};
+
+static void cut_run(void *arg, int64_t whole_first, int64_t local_first, int64_t count)
+{
+    const struct copy *copy = arg;
+    memcpy(copy->to + (local_first - copy->first), copy->from + whole_first,
+           (size_t)count * sizeof *copy->to);
+}
+
+void state_cut(const struct plan *plan, const struct plan_piece *piece, const float *whole,
+               float *out)
+{
+    struct copy copy = {.first = piece->first, .from = whole, .to = out};
+    plan_piece_runs(plan, piece, cut_run, &copy);
+}
+
+static void paste_run(void *arg, int64_t whole_first, int64_t local_first, int64_t count)
+{
+    const struct copy *copy = arg;
+    memcpy(copy->to + whole_first, copy->from + (local_first - copy->first),
+           (size_t)count * sizeof *copy->to);
+    for (int64_t i = 0; i < count; i++)
+        copy->held[whole_first + i]++;
+}
+
+void state_paste(const struct plan *plan, const struct plan_piece *piece, const float *values,
+                 float *whole, int *held)
+{
+    struct copy copy = {.first = piece->first, .from = values, .to = whole, .held = held};
+    plan_piece_runs(plan, piece, paste_run, &copy);
+}
+
+struct count {
+    int64_t exists, n; /* elements of the whole tensor that exist; of the piece among them */
+};
+
+static void count_run(void *arg, int64_t whole_first, int64_t local_first, int64_t count)
+{
+    struct count *c = arg;
+    int64_t valid = c->exists - whole_first;
+    (void)local_first;
+    c->n += valid < 0 ? 0 : valid < count ? valid : count;
+}
+
+int64_t state_valid(const struct plan *plan, const struct plan_piece *piece)
+{
+    const struct plan_tensor *t = &plan->tensors[piece->tensor];
+    struct count count = {t->valid_rows * t->whole_columns, 0};
+    plan_piece_runs(plan, piece, count_run, &count);
+    return count.n;
+}
+
+/* The update has one AdamW for each piece, in their order. */
+enum dtype state_gradients(const struct plan *plan, struct tensor *at)
+{
+    enum dtype dtype = DTYPE_F32;
+    int piece = 0;
+    for (int i = 0; i < plan->n_ops; i++) {
+        if (plan->ops[i].kind != OP_ADAMW)
+            continue;
+        dtype = plan->ops[i].shape.optimizer.gradient;
+        at[piece++] = plan->ops[i].t[1];
+    }
+    if (piece != plan->n_pieces)
+        BUG("%d updates of %d pieces", piece, plan->n_pieces);
+    return dtype;
+}

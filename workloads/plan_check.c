@@ -1,0 +1,119 @@
+#include "workloads/plan_check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "workloads/plan_check_play.h"
+
+int64_t plan_check_bytes(const struct plan *plan)
+{
+    int64_t bytes = 0;
+    for (int b = 1; b < PLAN_BUFFERS; b++)
+        bytes += plan->bytes[b];
+    return bytes;
+}
+
+/* ---- classes ---- */
+
+static uint64_t mix(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 29;
+}
+
+/* The calls of a plan, into play->calls behind those that classes keep; their hash. */
+static uint64_t list_calls(struct play *play, const struct plan *plan, int64_t *n)
+{
+    uint64_t hash = 1;
+    *n = 0;
+    for (int i = 0; i < plan->n_ops; i++) {
+        const struct op *op = &plan->ops[i];
+        if (op->kind != OP_COLLECTIVE)
+            continue;
+        if (play->n_calls + *n == play->calls_capacity) {
+            play->calls_capacity = play->calls_capacity ? 2 * play->calls_capacity : 4096;
+            play->calls = must_grow(play->calls, (size_t)play->calls_capacity, sizeof *play->calls);
+        }
+        play->calls[play->n_calls + (*n)++] = (struct play_call){op->shape.coll, i};
+        const struct coll *coll = &op->shape.coll.coll;
+        uint64_t small = (uint64_t)coll->kind | (uint64_t)coll->dtype << 8 |
+                         (uint64_t)op->shape.coll.axis << 16 |
+                         (uint64_t)op->shape.coll.direction << 24 |
+                         (uint64_t)(uint32_t)coll->peer << 32;
+        hash = mix(mix(mix(hash, small), (uint64_t)coll->count), (uint64_t)i);
+    }
+    return hash;
+}
+
+static int class_of(struct play *play, const struct plan *plan)
+{
+    int64_t n;
+    uint64_t hash = list_calls(play, plan, &n);
+    for (int c = 0; c < play->n_classes; c++)
+        if (play->classes[c].hash == hash && play->classes[c].n == n)
+            return c;
+    play->classes = must_grow(play->classes, (size_t)play->n_classes + 1, sizeof *play->classes);
+    play->classes[play->n_classes] = (struct play_class){hash, play->n_calls, n};
+    play->n_calls += n;
+    return play->n_classes++;
+}
+
+/* ---- sums ---- */
+
+static void add_plan(struct plan_check *out, const struct plan *plan, int rank)
+{
+    int64_t bytes = plan_check_bytes(plan);
+    if (rank == 0 || bytes > out->most_bytes) {
+        out->most_rank = rank;
+        out->most_bytes = bytes;
+        memcpy(out->bytes, plan->bytes, sizeof out->bytes);
+    }
+    if (rank == 0 || bytes < out->least_bytes) {
+        out->least_rank = rank;
+        out->least_bytes = bytes;
+    }
+    out->ops += plan->n_ops;
+    out->model_flops += plan->totals.model_flops;
+    out->hardware_flops += plan->totals.hardware_flops;
+    traffic_of_plan(plan, out->traffic);
+}
+
+static int read_plans(struct play *play, struct plan_check *out, plan_check_make *make, void *arg)
+{
+    for (int r = 0; r < play->n_ranks; r++) {
+        struct plan plan;
+        int rc = make(arg, r, &plan);
+        if (rc)
+            return rc;
+        struct play_rank *rank = &play->ranks[r];
+        rank->class = class_of(play, &plan);
+        memcpy(rank->group, plan.layout.group, sizeof rank->group);
+        int64_t n = play->classes[rank->class].n;
+        out->calls += n;
+        out->longest = n > out->longest ? n : out->longest;
+        add_plan(out, &plan, r);
+        plan_release(&plan);
+    }
+    return 0;
+}
+
+int plan_check_all(struct plan_check *out, int n_ranks, plan_check_make *make, void *arg)
+{
+    struct play play = {.n_ranks = n_ranks};
+    int rc = 0;
+    memset(out, 0, sizeof *out);
+    play.ranks = must_alloc((size_t)n_ranks, sizeof *play.ranks);
+    TRY(read_plans(&play, out, make, arg));
+    out->n_ranks = n_ranks;
+    out->n_classes = play.n_classes;
+    TRY(play_groups(&play));
+    TRY(play_calls(&play));
+out:
+    free(play.ranks);
+    free(play.classes);
+    free(play.calls);
+    if (rc)
+        memset(out, 0, sizeof *out);
+    return rc;
+}

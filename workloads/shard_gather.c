@@ -1,0 +1,176 @@
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "workloads/shard.h"
+
+/* ---- the plan of a step ---- */
+
+/* Units in the order in which a step uses them: one list for all micro-batches. */
+static void list_uses(struct build *b, struct shard *s)
+{
+    int layers = s->n_units - 2, head = s->n_units - 1, n = 0;
+    size_t most = (size_t)b->plan->micro_batches * (size_t)(2 * layers + 3);
+    s->use = must_alloc(most, sizeof *s->use);
+    s->served = must_alloc(most, sizeof *s->served);
+    for (int micro = 0; micro < b->plan->micro_batches; micro++) {
+        for (int u = 0; u <= layers; u++)
+            s->use[n++] = u;
+        s->use[n++] = head;
+        if (b->model->tied)
+            s->use[n++] = UNIT_EMBEDDING;
+        for (int u = layers; u > 0; u--)
+            s->use[n++] = u;
+    }
+    s->n_uses = n;
+}
+
+/* Are weights that were gathered for use `earlier` still there at the next use of the unit? */
+static bool is_kept(const struct build *b, const struct shard *s, int earlier, int use)
+{
+    int per_micro = s->n_uses / b->plan->micro_batches;
+    if (b->policy->shard_stage < 3)
+        return true;
+    return !b->policy->fsdp_reshard && earlier / per_micro == use / per_micro;
+}
+
+static void list_gathers(struct build *b, struct shard *s)
+{
+    int *latest = must_alloc((size_t)s->n_units, sizeof *latest);
+    s->gather = must_alloc((size_t)s->n_uses, sizeof *s->gather);
+    for (int u = 0; u < s->n_units; u++)
+        latest[u] = -1;
+    for (int use = 0, ring = 0; use < s->n_uses; use++) {
+        int unit = s->use[use], last = latest[unit];
+        s->served[use] = last;
+        if (last >= 0 && is_kept(b, s, s->gather[last].use, use)) {
+            s->gather[last].uses++;
+            continue;
+        }
+        bool turns = s->weight_ring > 0 && shard_is_layer(s, unit);
+        int place = unit;
+        if (s->weight_ring > 0)
+            place = turns ? ring++ % s->weight_ring : s->weight_ring + (unit != UNIT_EMBEDDING);
+        s->served[use] = latest[unit] = s->n_gathers;
+        s->gather[s->n_gathers++] =
+            (struct shard_gather){.unit = unit, .place = place, .use = use, .uses = 1, .op = -1};
+    }
+    free(latest);
+}
+
+/* The largest unit that comes to each place. */
+static void take_places(struct build *b, struct shard *s)
+{
+    s->n_places = s->weight_ring > 0 ? s->weight_ring + 2 : s->n_units;
+    s->weights = must_alloc((size_t)s->n_places, sizeof *s->weights);
+    int64_t *largest = must_alloc((size_t)s->n_places, sizeof *largest);
+    for (int g = 0; g < s->n_gathers; g++) {
+        int64_t size = s->unit[s->gather[g].unit].share * s->n;
+        int64_t *most = &largest[s->gather[g].place];
+        *most = size > *most ? size : *most;
+    }
+    for (int p = 0; p < s->n_places; p++)
+        s->weights[p].offset =
+            build_take(b, BUFFER_PARAMETER, largest[p]).offset / build_element(b);
+    free(largest);
+}
+
+static int prefetch_of(const struct build *b)
+{
+    return b->policy->overlap_parameters ? b->policy->fsdp_prefetch : 0;
+}
+
+void shard_plan_gathers(struct build *b, struct shard *s)
+{
+    int layers = s->n_units - 2, ring = prefetch_of(b) + 1;
+    if (b->policy->shard_stage == 3 && b->policy->fsdp_reshard)
+        s->weight_ring = ring < layers ? ring : layers;
+    list_uses(b, s);
+    list_gathers(b, s);
+    take_places(b, s);
+}
+
+/* What a step does to weights comes after all that the last one did on the compute stream. */
+void shard_rewind(struct build *b, struct shard *s)
+{
+    s->next_use = s->due = s->posted = 0;
+    for (int p = 0; p < s->n_places; p++)
+        s->weights[p] = (struct shard_place){.offset = s->weights[p].offset, .last = b->last};
+}
+
+/* ---- hooks ---- */
+
+static void post(struct build *b, struct shard *s, struct shard_gather *gather)
+{
+    struct shard_place *place = &s->weights[gather->place];
+    const struct shard_unit *unit = &s->unit[gather->unit];
+    int64_t size = build_element(b);
+    struct tensor whole = build_at((struct tensor){BUFFER_PARAMETER, 0}, place->offset, size);
+    struct tensor master = {BUFFER_MASTER, unit->state * (int64_t)sizeof(float)};
+    struct build_call call = {.kind = COLL_ALL_GATHER,
+                              .axis = AXIS_SHARD,
+                              .direction = 0,
+                              .dtype = b->plan->dtype,
+                              .count = unit->share,
+                              .phase = b->phase,
+                              .send = master,
+                              .receive = whole};
+    int layer = b->layer, after = place->last;
+    b->layer = shard_is_layer(s, gather->unit) ? gather->unit - 1 : -1;
+    if (b->plan->dtype != DTYPE_F32) {
+        call.send = build_at(whole, s->me * unit->share, size);
+        after = build_cast(b, master, DTYPE_F32, call.send, b->plan->dtype, unit->share);
+    }
+    gather->op = build_collective(b, &call, after);
+    b->layer = layer;
+    place->uses = gather->uses;
+}
+
+/* The gathers of uses up to this one, and `prefetch` more as far as their places are free. */
+static void post_ahead(struct build *b, struct shard *s, int use)
+{
+    while (s->due < s->n_gathers && s->gather[s->due].use <= use)
+        s->due++;
+    int end = s->due + prefetch_of(b);
+    for (; s->posted < s->n_gathers && s->posted < end; s->posted++) {
+        struct shard_gather *gather = &s->gather[s->posted];
+        if (s->weights[gather->place].uses > 0)
+            break;
+        post(b, s, gather);
+    }
+}
+
+/* Gradients begin with backward; the head's use is forward and backward. Untied embeddings have no
+ * use of their own there, and begin with the last layer that backward comes to. */
+static void begin_gradients(struct build *b, const struct shard *s, int use)
+{
+    int per_micro = s->n_uses / b->plan->micro_batches, unit = s->use[use];
+    if (use % per_micro < s->n_units - 1)
+        return;
+    shard_begin_gradient(b, unit);
+    if (use % per_micro == per_micro - 1 && !b->model->tied)
+        shard_begin_gradient(b, UNIT_EMBEDDING);
+}
+
+void shard_use(struct build *b, int unit)
+{
+    struct shard *s = b->split_state;
+    int use = s->next_use++;
+    if (use >= s->n_uses || s->use[use] != unit)
+        BUG("unit %d is used where another comes next", unit);
+    begin_gradients(b, s, use);
+    post_ahead(b, s, use);
+    const struct shard_gather *gather = &s->gather[s->served[use]];
+    if (s->served[use] >= s->posted)
+        BUG("the weights of unit %d have no free place", unit);
+    s->unit[unit].weights = gather->place;
+    build_await(b, gather->op);
+}
+
+void shard_done(struct build *b, int unit)
+{
+    struct shard *s = b->split_state;
+    struct shard_place *place = &s->weights[s->unit[unit].weights];
+    place->last = b->last;
+    place->uses--;
+    s->unit[unit].weights = -1;
+}

@@ -1,104 +1,309 @@
 /*
- * build: a plan under construction, and the pieces that layers are made of.
+ * build: a plan under construction, and what layers are made of.
  *
  * Shared by the files that write plans of transformers; nobody else includes it. The vocabulary of
- * shapes: R rows (micro-batch * sequence), H hidden, F inner width of the MLP, V vocabulary.
- * Parameters lie in the order in which backward finishes their gradients, gradients and moments at
- * the same offsets, so that a bucket of gradients is a run of the arena.
+ * shapes: R rows (micro-batch * sequence), L rows that this rank holds of them between the
+ * tensor-parallel parts (R / tp under sequence parallel, else R), H hidden, F inner width of the
+ * MLP and V vocabulary as this rank holds them.
+ *
+ * Who does what: transformer.c knows the order of forward and backward; parameters.c declares the
+ * weights; arenas.c takes memory; tensor.c puts tensor-parallel communication around linear layers;
+ * struct split, one table per way (data.c, shard.c), says how state and gradients are divided over
+ * replicas; update.c ends the step. Parameters lie in the order in which backward finishes their
+ * gradients, so that a bucket of gradients is a run of the arena.
  */
 #ifndef WORKLOADS_BUILD_H
 #define WORKLOADS_BUILD_H
 
-#include "workloads/data.h"
 #include "workloads/transformer.h"
 
-/* Parameters of one layer, in the order in which backward finishes their gradients. */
+/*
+ * Parameters of one layer, in arena order. ATTN_KV_W exists where k and v are replicated over tp
+ * and q is not: then it follows the rows of q, and a kernel reads both as one matrix from
+ * ATTN_QKV_W. From SMALL on: held whole by every rank of tp.
+ */
 enum {
     MLP_PROJ_W,
-    MLP_PROJ_B,
-    MLP_FC_W,
+    MLP_FC_W, /* gpt2: fc [F][H]; llama: gate, then up [2F][H] */
     MLP_FC_B,
+    ATTN_PROJ_W,
+    ATTN_QKV_W,
+    ATTN_KV_W,
+    ATTN_QKV_B,
+    SMALL,
+    MLP_PROJ_B = SMALL,
     LN_2_W,
     LN_2_B,
-    ATTN_PROJ_W,
     ATTN_PROJ_B,
-    ATTN_QKV_W,
-    ATTN_QKV_B,
     LN_1_W,
     LN_1_B,
     LAYER_TENSORS
 };
-enum { LN_F_W, LN_F_B, FIRST_LAYER };
 
+/* Activations of one layer; x, ln_1, x_2, ln_2 [L][H], the rest of R rows. */
 struct layer_activations {
-    struct tensor x, ln_1, mean_1, rstd_1, qkv, attention, lse; /* x: [R][H] into the layer */
-    struct tensor x_2, ln_2, mean_2, rstd_2, fc, gelu;          /* fc, gelu: [R][F] */
+    struct tensor x, ln_1, mean_1, rstd_1, qkv, attention, lse;
+    struct tensor x_2, ln_2, mean_2, rstd_2, fc, mlp; /* fc [R][F or 2F], mlp [R][F] */
 };
+
+enum { UNIT_EMBEDDING }; /* 1 + l: layer l; 1 + layers: final norm and head */
+
+/* Where the gradient of a piece lies once it is reduced, and the op that made it so (-1: none). */
+struct reduced {
+    struct tensor at;
+    enum dtype dtype;
+    int ready;
+};
+
+/* The copy stream while a plan is built; its number is known when all channels are. */
+enum { BUILD_COPY_STREAM = 1 + PLAN_CHANNELS, BUILD_STREAMS };
 
 struct build {
     struct plan *plan;
     const struct model *model;
     const struct policy *policy;
-    struct data_parallel data;
-    int64_t rows, h, f, v, vp; /* R, hidden, ffn, vocabulary, padded vocabulary */
+    const struct split *split;
+    void *split_state;        /* of the split, from open to close */
+    int64_t rows, local_rows; /* R, L */
+    int64_t h, f, v, vp,
+        v_first;               /* H; F; rows of wte here that exist, and all; the first's index */
+    int heads, kv_heads, head; /* of this rank; width of one */
+    int tp, tp_me;
+    bool sequence_parallel;
     int micro, layer;
     enum phase phase;
-    bool last_micro;
-    struct layer_activations *act; /* [layers] */
-    struct tensor x_out, ln_f, mean_f, rstd_f, logits;
-    struct tensor tokens, targets, mask;
-    struct tensor wide, narrow, dx; /* temporaries [R][max(F, 3H)], [R][H], [R][H] */
+    bool again; /* ops are recomputation */
+    bool first_micro, last_micro;
+    bool hand_over; /* gradients of this micro-batch go to the split */
+
+    /* tensors of the plan by role, -1: this model has none */
+    int (*layer_tensor)[LAYER_TENSORS]; /* [layers] */
+    int head_w, ln_f_w, ln_f_b, wpe, wte;
+
+    struct layer_activations *act; /* [layers]; layers that are recomputed share all but x */
+    struct tensor x_out, ln_f, mean_f, rstd_f, logits, stats, all_stats;
+    struct tensor tokens[2], targets[2], mask[2]; /* by micro & 1 with a copy stream */
+    struct tensor wide, narrow, dx; /* temporaries [R][max(F or 2F, qkv)], [R][H], [L][H] */
+    struct tensor part, gathered;   /* tp: [R][H] each, before a reduce-scatter, after a gather */
+    struct tensor kv_sum;           /* replicated kv: fp32 [2 kv_heads of the model * head][H] */
     struct tensor workspace;
+
+    int last;                         /* latest op on the compute stream, -1 */
+    int n_pending, pending[OP_WAITS]; /* what the next compute op waits for */
+    int waited[BUILD_STREAMS];        /* latest op of each stream that the compute stream has
+                                         waited for, -1 */
+    int *finished;                    /* [n_tensors][1 + PLAN_CHANNELS] see build_finished */
+    int reported;                     /* tensors of this micro-batch handed to the split */
+    int input_op[2];                  /* the OP_INPUT of each batch buffer */
+    int loss_op;                      /* sum of losses and tokens over dp, -1 */
+    struct reduced *reduced;          /* [n_pieces] */
 };
 
-/* ---- tensors: call in this order ---- */
+/*
+ * How the training state is divided over replicas, and when gradients travel. One const table per
+ * way; transformer_plan picks it (split_replicas when the shard group has one member). All hooks
+ * may add ops; ops on the compute stream go through build_add, which makes them wait for what
+ * build_await was told.
+ *
+ * Once:
+ *   open      plan.tensors are declared, each with `offset` in elements of this rank's whole
+ *             parameters (tensors of a unit are neighbours) and `unit`. Takes PARAMETER, MASTER,
+ *             GRADIENT, SHARD, MOMENT1, MOMENT2 and WIRE memory, makes plan.pieces, n_pieces,
+ *             n_state, master; may set b->split_state and change offsets.
+ *   close     frees split_state. Safe when open failed to come.
+ *
+ * In a step, in this order:
+ *   begin     start of a step: zero what accumulates (after the scalars were zeroed).
+ *   hand_over does this micro-batch's backward complete gradients? (last_micro, or every one)
+ *   use       the next compute ops read weights of `unit` (b->phase, micro, again tell where): make
+ *             build_weight valid. Called before the embedding, each layer (again before its
+ *             backward; recomputation comes after that) and the head, whose forward and backward
+ *             are one use. With a tied head the head uses UNIT_EMBEDDING as well.
+ *   done      no later op before the next use() of `unit` reads its weights; b->last is the last
+ *             that did. use and done of a unit alternate.
+ *   finished  the gradient of `tensor` is complete in this micro-batch once the ops after[stream]
+ *             have run (-1: none on that stream; after[0] is a compute op). Called when
+ *             b->hand_over, in arena order, all tensors.
+ *   micro_end backward of a micro-batch is over; all its tensors were reported.
+ *   reduce    after the last micro-batch: post what is left; fill b->reduced[piece] for all pieces.
+ *   norm      SUMSQ of this rank's pieces is complete after b->last: sum it over the ranks that
+ *             hold other pieces of the same tensors; returns the op or -1.
+ *   updated   AdamW of `piece` is op `op`; called in order of pieces.
+ *   step_end  every piece was updated: what must have happened before the next step reads weights.
+ *
+ * Anywhere: weight, gradient: where kernels read a tensor, where they add its gradient (fp32);
+ * rounded: where AdamW of a piece writes the new value in plan.dtype (BUFFER_NONE: nowhere).
+ */
+struct split {
+    const char *name;
+    void (*open)(struct build *b);
+    void (*close)(struct build *b);
+    void (*begin)(struct build *b);
+    bool (*hand_over)(const struct build *b);
+    void (*use)(struct build *b, int unit);
+    void (*done)(struct build *b, int unit);
+    void (*finished)(struct build *b, int tensor, const int *after);
+    void (*micro_end)(struct build *b);
+    void (*reduce)(struct build *b);
+    int (*norm)(struct build *b);
+    void (*updated)(struct build *b, int piece, int op);
+    void (*step_end)(struct build *b);
+    struct tensor (*weight)(const struct build *b, int tensor);
+    struct tensor (*gradient)(const struct build *b, int tensor);
+    struct tensor (*rounded)(const struct build *b, int piece);
+};
+extern const struct split split_replicas; /* data.c */
 
-/* Declare the parameters and take the arenas of state. */
-void build_tensors(struct build *b);
+/* ---- parameters.c, arenas.c: call in this order ---- */
 
-/* Take activations, temporaries and the batch of one micro-batch. b->act is owned by the caller. */
+/* Declare the parameters: plan.tensors, b->layer_tensor and the other roles. */
+void build_parameters(struct build *b);
+
+/* Take activations, temporaries and batches. */
 void build_arenas(struct build *b);
+void build_release(struct build *b);
 
-/* Index of a parameter: of the current layer (b->layer), of the embeddings. */
+/* A parameter of the current layer (b->layer), -1 when this model or rank has none. */
 int build_layer_tensor(const struct build *b, int which);
-int build_wpe_tensor(const struct build *b);
-int build_wte_tensor(const struct build *b);
 
-/* Where a parameter, its gradient or a moment of it lies; where a scalar lies. */
-struct tensor build_state(const struct build *b, enum plan_buffer buffer, int tensor);
+int64_t build_tensor_count(const struct plan_tensor *t); /* elements held here */
+int64_t build_element(const struct build *b);            /* bytes of one of plan.dtype */
+bool build_is_recomputed(const struct build *b, int64_t layer);
+
+/* Take n elements of plan.dtype, or of fp32. */
+struct tensor build_take(struct build *b, enum plan_buffer buffer, int64_t n);
+struct tensor build_take_wide(struct build *b, enum plan_buffer buffer, int64_t n);
+
+/* Where a parameter is read, where its gradient accumulates (the split says), a scalar; BUFFER_NONE
+ * for tensor -1. build_at: `n` elements of `size` bytes further. */
 struct tensor build_weight(const struct build *b, int tensor);
 struct tensor build_gradient(const struct build *b, int tensor);
 struct tensor build_scalar(enum scalar which);
+struct tensor build_at(struct tensor t, int64_t n, int64_t size);
 
-/* ---- ops ---- */
+/* ---- build.c: ops ---- */
 
-/* An op of the current phase, layer and micro-batch, with nothing else set. */
+/* An op of the current phase, layer, micro-batch and dtype, with nothing else set. */
 struct op build_op(const struct build *b, enum op_kind kind);
+
+/* Append an op of the compute stream, behind what build_await was told; returns its index. */
+int build_add(struct build *b, const struct op *op);
+
+/* The next compute op waits for op `earlier` (-1: nothing). */
+void build_await(struct build *b, int earlier);
+
+/* Append a collective on the stream of an axis and direction; it waits for op `after` (more with
+ * plan_wait). Counts are those of collectives/coll.h. */
+struct build_call {
+    enum coll_kind kind;
+    enum axis axis;
+    int direction;
+    enum dtype dtype;
+    int64_t count;
+    int peer; /* read for send and recv alone */
+    enum phase phase;
+    struct tensor send, receive;
+};
+int build_collective(struct build *b, const struct build_call *call, int after);
+
+/* C = op(A) op(W) + beta C + bias; a tensor of BUFFER_NONE is no bias. */
 struct shape_attention build_attention_shape(const struct build *b);
 struct shape_gemm build_gemm_shape(int64_t m, int64_t n, int64_t k, float beta);
-
-/* C = op(A) op(W) + beta C + bias; a tensor of BUFFER_NONE is no bias. Returns the op. */
 int build_gemm(struct build *b, struct tensor a, bool trans_a, struct tensor w, bool trans_b,
                struct tensor c, struct shape_gemm shape, struct tensor bias);
 
-/* y [R][n] = x [R][k] W^T + bias, with W stored [n][k]. */
-void build_linear(struct build *b, struct tensor x, int w, int bias, struct tensor y);
-
-/* dW += dy^T x, db += column sums of dy, dx [R][k] = dy W. */
-void build_linear_grad(struct build *b, struct tensor dy, struct tensor x, int w, int bias,
-                       struct tensor dx);
-
-/* LayerNorm with weight w and bias w + 1; backward adds to or writes b->dx. */
-void build_norm(struct build *b, struct tensor x, int w, struct tensor y, struct tensor mean,
-                struct tensor rstd);
-void build_norm_grad(struct build *b, struct tensor dy, struct tensor x, int w, struct tensor mean,
-                     struct tensor rstd, bool accumulate);
+/* db += column sums of dy [rows][width]; the op. */
+int build_bias_grad(struct build *b, struct tensor dy, int bias, int64_t rows, int64_t width);
 
 /* An elementwise op on n elements. */
-void build_vector_op(struct build *b, enum op_kind kind, struct tensor t0, struct tensor t1,
-                     struct tensor t2, int64_t n);
+int build_vector_op(struct build *b, enum op_kind kind, struct tensor t0, struct tensor t1,
+                    struct tensor t2, int64_t n);
 
-/* The gradient of a parameter is complete after `op`, in this micro-batch. */
+/* y [n] of type `to` = x [n] of type `from`. */
+int build_cast(struct build *b, struct tensor x, enum dtype from, struct tensor y, enum dtype to,
+               int64_t n);
+
+/*
+ * The gradient of a parameter is complete after `op` (of any stream), in this micro-batch; a second
+ * call of another stream adds to that. build_report then hands to the split, in arena order, the
+ * tensors up to `tensor`, all of which must have finished.
+ */
 void build_finished(struct build *b, int tensor, int op);
+void build_report(struct build *b, int tensor);
+
+/* Those ops, by stream: after[1 + PLAN_CHANNELS]; -1: none. */
+void build_after(const struct build *b, int tensor, int *after);
+
+/* ---- forward.c, backward.c ---- */
+
+struct norm { /* y = norm(x), where x is `narrow` + residual unless that is BUFFER_NONE */
+    int w, bias;
+    struct tensor x, residual, y, mean, rstd;
+};
+
+/* Forward of the current micro-batch, its batch included; backward. */
+void build_forward(struct build *b);
+void build_backward(struct build *b);
+
+/* The batch of a micro-batch; which of the batch buffers it is in. */
+void build_input(struct build *b, int micro);
+int build_slot(const struct build *b, int micro);
+
+/* What backward does again or needs to know. */
+void build_layer_inner(struct build *b, struct tensor residual);
+void build_attention(struct build *b, const struct layer_activations *a);
+void build_rotary(struct build *b, struct tensor qkv, bool inverse);
+int build_head_weight(const struct build *b);
+int64_t build_qkv_valid(const struct build *b); /* rows of the qkv matrix that this rank counts */
+struct shape_rows build_embed_shape(const struct build *b);
+
+/* ---- tensor.c: linear layers, alone or split over tp; `n_valid` of the rows of W exist in the
+ * unpadded model and are counted by this rank ---- */
+
+enum { TENSOR_CHUNKS = 16 }; /* most chunks of rows */
+
+/* Rows of the matrix that kernels read at tensor `w`: with the replicated k and v behind it. */
+int64_t build_linear_rows(const struct build *b, int w);
+
+/* Column-parallel: y [R][n] = gather(x [L][k]) W^T + bias, W [n][k]. */
+void tensor_column(struct build *b, struct tensor x, int w, int bias, struct tensor y,
+                   int64_t n_valid);
+
+/* dW, db; dx [L][k] = reduce-scatter(dy [R][n] W). x is gathered again; BUFFER_NONE when it still
+ * lies in b->gathered. */
+void tensor_column_grad(struct build *b, struct tensor dy, struct tensor x, int w, int bias,
+                        struct tensor dx, int64_t n_valid);
+
+/* Row-parallel: y [L][n] = reduce-scatter(x [R][k] W^T) + bias. */
+void tensor_row(struct build *b, struct tensor x, int w, int bias, struct tensor y);
+
+/* dW, db; dx [R][k] = gather(dy [L][n]) W. */
+void tensor_row_grad(struct build *b, struct tensor dy, struct tensor x, int w, int bias,
+                     struct tensor dx);
+
+/* The embedding: where it writes [R][H] of partial sums that tensor_reduce then makes `to` [L][H];
+ * and [R][H] gathered of x [L][H]: where. With tp = 1 that is `to` and x, and nothing happens. */
+struct tensor tensor_part(const struct build *b, struct tensor to);
+void tensor_reduce(struct build *b, struct tensor to);
+struct tensor tensor_gather(struct build *b, struct tensor x);
+
+/* Sum over tp the gradients of tensors first .. last (neighbours), which every rank holds whole and
+ * has from its own rows alone. Nothing unless sequence parallel and b->hand_over. */
+void tensor_small(struct build *b, int first, int last);
+
+/* Sum over their copies the gradients of replicated k and v of this layer. */
+void tensor_replicated(struct build *b);
+
+/* Which refusals a tp degree meets: FAIL_USAGE with the nearest degrees that divide. */
+int tensor_check(const struct model *model, const struct layout *layout,
+                 const struct policy *policy);
+
+/* ---- update.c ---- */
+
+/* The losses of this rank are complete after b->last: sum them over replicas. */
+void build_reduce_loss(struct build *b);
+
+/* Sum of squares, clip, AdamW of every piece. */
+void build_update(struct build *b);
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "workloads/touch.h"
 
 const char *op_name(int kind)
 {
@@ -120,6 +121,18 @@ struct tensor plan_take(struct plan *plan, enum plan_buffer buffer, int64_t byte
     return taken;
 }
 
+static int seal_extents(const struct plan *plan, int index)
+{
+    const struct op *op = &plan->ops[index];
+    struct touch touch[TOUCHES];
+    int n = touch_op(plan, op, touch);
+    for (int i = 0; i < n; i++)
+        if (touch[i].t.offset + touch_bytes(&touch[i]) > plan->bytes[touch[i].t.buffer])
+            return fail(FAIL_INTERNAL, "plan: op %d (%s): tensor %d reaches outside its arena",
+                        index, op_name((int)op->kind), touch[i].index);
+    return 0;
+}
+
 static int seal_op(struct plan *plan, int index)
 {
     const struct op *op = &plan->ops[index];
@@ -146,7 +159,7 @@ static int seal_op(struct plan *plan, int index)
             return fail(FAIL_INTERNAL, "plan: op %d (%s): tensor %d lies outside its arena", index,
                         op_name((int)op->kind), i);
     }
-    return 0;
+    return seal_extents(plan, index);
 }
 
 int plan_seal(struct plan *plan)
@@ -189,12 +202,18 @@ uint64_t plan_digest(const struct plan *plan, enum axis axis)
     return digest;
 }
 
+static void count_flops(const struct op *op, double flops, struct plan_totals *out)
+{
+    out->hardware_flops += flops;
+    out->model_flops += op->again ? 0 : flops;
+}
+
 static void count_op(const struct plan *plan, const struct op *op, struct plan_totals *out)
 {
     switch ((int)op->kind) {
     case OP_GEMM: {
         const struct shape_gemm *g = &op->shape.gemm;
-        out->model_flops += 2.0 * (double)g->m_valid * (double)g->n_valid * (double)g->k_valid;
+        count_flops(op, 2.0 * (double)g->m_valid * (double)g->n_valid * (double)g->k_valid, out);
         out->gemm_flops += 2.0 * (double)g->m * (double)g->n * (double)g->k;
         break;
     }
@@ -203,11 +222,11 @@ static void count_op(const struct plan *plan, const struct op *op, struct plan_t
         const struct shape_attention *a = &op->shape.attention;
         double pairs = (double)a->batch * (double)a->sequence * (double)a->sequence / 2;
         double products = op->kind == OP_ATTENTION ? 2 : 4;
-        out->model_flops += products * 2.0 * pairs * (double)a->heads * (double)a->head;
+        count_flops(op, products * 2.0 * pairs * (double)a->heads * (double)a->head, out);
         break;
     }
     case OP_EMBED:
-        out->tokens += op->shape.rows.rows;
+        out->tokens += op->shape.rows.first_column == 0 ? op->shape.rows.rows : 0;
         break;
     case OP_COLLECTIVE: {
         enum axis axis = op->shape.coll.axis;

@@ -186,7 +186,8 @@ struct shape_rows {
     int64_t sequence;     /* OP_EMBED*: rows per sequence */
     int64_t first_column; /* split vocabulary: index of this rank's first column or row of wte */
     int64_t first_row;    /* rows of a longer batch: index of the first in it (OP_EMBED*) */
-    int parts;            /* OP_CROSS_ENTROPY: ranks whose statistics are in t4 */
+    int parts;            /* ranks that share the vocabulary; 0 or 1: all is here (OP_EMBED*,
+                             OP_CROSS_ENTROPY: those whose statistics are in t4) */
     bool accumulate;      /* OP_NORM_GRAD: dx += */
     bool rms;             /* OP_NORM*: RMSNorm */
 };
@@ -233,8 +234,8 @@ struct op {
     enum phase phase;
     enum dtype dtype; /* of activations and parameters that the op touches */
     int stream;       /* 0 compute, 1 + index in plan.channel, or plan_copy_stream() */
-    int layer;  /* -1: outside the layers */
-    int micro;  /* micro-batch, -1: once a step */
+    int layer;        /* -1: outside the layers */
+    int micro;        /* micro-batch, -1: once a step */
     int n_waits;
     int wait[OP_WAITS]; /* ops on other streams that must have finished; index < own */
     struct tensor t[OP_TENSORS];
@@ -248,6 +249,7 @@ struct op {
         struct shape_coll coll;
         struct shape_cast cast;
     } shape;
+    bool again;   /* recomputed in backward: executed, but no model FLOPs */
     bool awaited; /* set by seal: an op on another stream waits for this one */
 };
 
@@ -260,8 +262,10 @@ enum { PLAN_CHANNELS = 8 };
 
 /*
  * A parameter of the model, as this rank computes with it: the whole tensor, or a tensor-parallel
- * part of it. `name` and `whole_*` are the unsplit, unfused tensor; local row r of span k is row
- * first + r of the whole, so a part of the fused q, k, v is three spans. Columns are a run.
+ * part of it. `name` and `whole_*` are the unsplit tensor; local row r of span k is row first + r
+ * of the whole, so a part of the fused q, k, v is three spans and one of gate and up two. Columns
+ * are a run. Where k and v are replicated and q is not, the part of q and the part of k and v are
+ * two neighbouring tensors of one name.
  */
 struct plan_span {
     int64_t first, count; /* rows of the whole tensor */
@@ -277,6 +281,8 @@ struct plan_tensor {
     struct plan_span span[PLAN_SPANS];
     int copies;     /* ranks of the tp group that hold each element: 1, or more when replicated */
     bool counted;   /* this rank is the one of those copies that counts in sums over ranks */
+    int unit;       /* what is gathered and let go together: 0 the embeddings, 1 + l layer l, then
+                       the head */
     int64_t offset; /* elements from the start of BUFFER_PARAMETER and BUFFER_GRADIENT (of the unit
                        when parameters are gathered by unit) */
     bool decay;     /* weight decay applies */
@@ -299,6 +305,7 @@ struct plan_piece {
 
 struct plan_totals {
     double model_flops;            /* a step of this rank, forward and backward */
+    double hardware_flops;         /* the same and what is recomputed */
     double gemm_flops;             /* executed by GEMMs, padding included */
     int64_t tokens;                /* positions a step of this rank */
     double wire_bytes[AXIS_COUNT]; /* coll_wire_bytes of all posts of this rank */
@@ -315,11 +322,12 @@ struct plan {
     struct plan_tensor *tensors; /* [n_tensors], in order of their offsets */
     int64_t n_parameters;        /* elements that this rank computes with, padding included */
     int n_pieces;
-    struct plan_piece *pieces; /* [n_pieces], in order of their offsets */
-    int64_t n_state;           /* elements of master and of each moment on this rank */
-    int master;                /* enum plan_buffer of the master weights */
-    enum dtype dtype;          /* of parameters and activations */
-    bool copy_stream;          /* batches come on a stream of their own */
+    struct plan_piece *pieces;   /* [n_pieces], in order of their offsets */
+    int64_t n_state;             /* elements of master and of each moment on this rank */
+    int master;                  /* enum plan_buffer of the master weights */
+    enum dtype dtype;            /* of parameters and activations */
+    bool tf32;                   /* fp32 matrix products may round their inputs to tf32 */
+    bool copy_stream;            /* batches come on a stream of their own */
     int64_t bytes[PLAN_BUFFERS]; /* size of each arena */
     int micro_batches;           /* accumulation steps A */
     int64_t samples;             /* of this rank a step */
@@ -352,7 +360,8 @@ int plan_copy_stream(const struct plan *plan);
  * elements. Calls `run` for each; what checkpoints, gates and initial values share.
  */
 void plan_piece_runs(const struct plan *plan, const struct plan_piece *piece,
-                     void (*run)(void *arg, int64_t whole_first, int64_t local_first, int64_t count),
+                     void (*run)(void *arg, int64_t whole_first, int64_t local_first,
+                                 int64_t count),
                      void *arg);
 
 /* Take `bytes` of an arena, aligned to 64; returns the tensor. */

@@ -18,50 +18,61 @@
 #include "workloads/model.h"
 #include "workloads/plan.h"
 
+enum recompute {
+    RECOMPUTE_NONE,
+    RECOMPUTE_SELECTIVE, /* attention: its output is made again from q, k, v */
+    RECOMPUTE_FULL       /* the layer: only its input is kept */
+};
+
 struct policy {
     int64_t global_batch;   /* samples a step */
     int64_t micro_batch;    /* samples of a micro-batch of one rank */
+    enum dtype dtype;       /* of parameters and activations: fp32 or bf16 */
+    bool tf32;              /* fp32 matrix products may round their inputs to tf32 */
+    enum dtype grad_dtype;  /* of gradients on their way between replicas: fp32 or bf16 */
     int64_t bucket_bytes;   /* a gradient bucket is posted when it holds this; the first at 1 MiB */
-    bool overlap_gradients; /* all-reduce as buckets fill; else after backward */
+    bool overlap_gradients; /* gradients travel as buckets fill; else after backward */
+    bool overlap_parameters; /* sharded parameters are gathered ahead of their use */
+    bool overlap_tensor;     /* tp: calls beside the products that do not need them */
+    int tp_chunks;           /* tp: a product and its call are cut into so many chunks of rows */
+    bool sequence_parallel;  /* tp > 1: norms and residuals are split by rows */
+    enum recompute recompute;
+    int recompute_every; /* of every so many layers the first is recomputed; 1: all */
+    bool copy_stream;    /* batches come on a stream of their own, one micro-batch ahead */
+    int shard_stage;     /* shard > 1: 1, 2 (ZeRO) or 3 (FSDP) */
+    int fsdp_prefetch;   /* units gathered ahead */
+    bool fsdp_reshard;   /* let a unit's parameters go after forward */
+    bool reduce_every;   /* stages 2 and 3 reduce in every micro-batch; else in the last */
     float lr, lr_min, beta1, beta2, epsilon, weight_decay, clip;
     int64_t warm_up, decay_steps; /* optimizer steps */
 };
 
 /*
- * AdamW as GPT-2 trainers set it: betas 0.9 0.95, epsilon 1e-8, decay 0.1, clip 1; the model's peak
- * learning rate after 10 steps, a cosine to a tenth of it at 1,000. Buckets of 25 MiB, overlapped.
- * The batches stay 0.
+ * fp32, nothing recomputed, all that overlaps overlaps, in one chunk; sharded state is that of FSDP
+ * with one unit of prefetch. AdamW as GPT-2 trainers set it: betas 0.9 0.95, epsilon 1e-8, decay
+ * 0.1, clip 1; the model's peak learning rate after 10 steps, a cosine to a tenth of it at 1,000.
+ * Buckets of 25 MiB. The batches stay 0.
  */
 void policy_defaults(struct policy *policy, const struct model *model);
 
 /*
- * Build and seal. FAIL_USAGE when the batch does not split (both numbers said); FAIL_ABSENT by name
- * for a degree that has no way of splitting in this version. *out is zeroed on failure; release it
- * with plan_release.
+ * Can a plan be made at all? The one predicate of what is legal, beside layout_init; then build and
+ * seal. FAIL_USAGE when the batch does not split (both numbers said) or a degree does not
+ * divide what it splits (the nearest that do are said); FAIL_ABSENT by name for what has no way of
+ * splitting in this version. *out is zeroed on failure; release it with plan_release.
  */
+int transformer_check(const struct model *model, const struct layout *layout,
+                      const struct policy *policy);
 int transformer_plan(struct plan *out, const struct model *model, const struct layout *layout,
                      const struct policy *policy);
 
 /*
- * Initial values of a tensor, on the host: out[rows * columns]. Element i of the unpadded tensor is
- * sigma * rng_normal(rng_key(seed, name), i) in fp32; padded rows are 0. sigma: 0.02 for matrices
- * and wte, 0.01 for wpe, 0.02 / sqrt(2 layers) for the two projections into the residual stream;
- * biases 0, norm weights 1.
+ * Initial values of a piece, on the host: out[piece->count], the same bits however the tensor is
+ * cut. Element i of the unpadded, unsplit tensor is sigma * rng_normal(rng_key(seed, name), i) in
+ * fp32; padded rows are 0. sigma: 0.02 for matrices, 0.01 for wpe, 0.02 / sqrt(2 layers) for the two
+ * projections into the residual stream; biases 0, norm weights 1.
  */
-void transformer_init_tensor(const struct plan_tensor *tensor, uint64_t seed, float *out);
-
-/*
- * The formulas that the plan is proved against: bytes that one rank sends at least in a step on the
- * dp axis: 2 (n-1)/n (4 bytes * padded parameters + 3 * 8 bytes of sums).
- */
-double transformer_dp_bytes(const struct model *model, int replicas);
-
-/*
- * Operations of one rank in a step: A (26 layers + 9) of forward and backward, one update per tensor
- * (12 layers + 4), two zeros and a clip, and per gradient bucket a sum of squares and (with several
- * replicas) an all-reduce, one more for the sums.
- */
-double transformer_ops(const struct model *model, int64_t micro_batches, int replicas,
-                       int64_t bucket_bytes);
+void transformer_init_piece(const struct plan *plan, const struct plan_piece *piece, uint64_t seed,
+                            float *out);
 
 #endif

@@ -1,7 +1,9 @@
 #!/usr/bin/python3
-# Made reference_tiny.txt, once, from the top of the tree: python3 tests/golden/reference.py > tests/golden/reference_tiny.txt
+# Made reference_tiny.txt and reference_tiny-llama.txt, once, from the top of the tree:
+#   python3 tests/golden/reference.py tiny > tests/golden/reference_tiny.txt
+#   python3 tests/golden/reference.py tiny-llama > tests/golden/reference_tiny-llama.txt
 # (Debian 12: apt-get install python3-torch python3-yaml). Not part of any build or test.
-"""Five training steps of the model `tiny` by PyTorch: a second opinion on loss, gradients and AdamW.
+"""Five training steps of a model by PyTorch: a second opinion on loss, gradients and AdamW.
 
 Nothing here is translated from the C kernels: autograd, torch.optim.AdamW and clip_grad_norm_ do the
 work. Only the inputs are shared by definition, and so written here again in numpy: the generator
@@ -49,6 +51,10 @@ def uniform(key, index):
     return (bits(key, index) >> U(11)).astype(np.float64) * 2.0**-53
 
 
+def signs(key, index):
+    return 1.0 - 2.0 * (bits(key, index) >> U(63)).astype(np.float64)
+
+
 def normal(key, index):
     """Twelve 16-bit uniforms, centred: exact in float32."""
     total = np.zeros(np.shape(index), dtype=np.int64)
@@ -62,6 +68,8 @@ def normal(key, index):
 # ---- initial values ----
 def shapes(m):
     h, f = m["hidden"], m["ffn"]
+    if m["style"] == "llama":
+        return llama_shapes(m)
     out = {"wte.weight": (m["vocabulary"], h), "wpe.weight": (m["sequence"], h)}
     for n in range(m["layers"]):
         out.update({
@@ -72,6 +80,20 @@ def shapes(m):
             f"h.{n}.mlp.fc.weight": (f, h), f"h.{n}.mlp.fc.bias": (f,),
             f"h.{n}.mlp.proj.weight": (h, f), f"h.{n}.mlp.proj.bias": (h,)})
     out.update({"ln_f.weight": (h,), "ln_f.bias": (h,)})
+    return out
+
+
+def llama_shapes(m):
+    h, f = m["hidden"], m["ffn"]
+    width = h // m["heads"]
+    rows = (m["heads"] + 2 * m["kv-heads"]) * width
+    out = {"wte.weight": (m["vocabulary"], h)}
+    for n in range(m["layers"]):
+        out.update({
+            f"h.{n}.ln_1.weight": (h,), f"h.{n}.attn.qkv.weight": (rows, h),
+            f"h.{n}.attn.proj.weight": (h, m["heads"] * width), f"h.{n}.ln_2.weight": (h,),
+            f"h.{n}.mlp.gate_up.weight": (2 * f, h), f"h.{n}.mlp.proj.weight": (h, f)})
+    out.update({"ln_f.weight": (h,), "head.weight": (m["vocabulary"], h)})
     return out
 
 
@@ -126,13 +148,57 @@ def block(p, name, x, heads):
     return x + F.linear(y, p[name + "mlp.proj.weight"], p[name + "mlp.proj.bias"])
 
 
-def loss_of(p, m, tokens, targets, mask):
-    """Mean over the valid tokens of the whole batch."""
+def rms_norm(x, weight):
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * weight
+
+
+def rotate(x, theta):
+    """[batch, heads, length, width]: element i and i + width / 2 are one complex number."""
+    length, half = x.shape[2], x.shape[3] // 2
+    step = theta ** (-torch.arange(half, dtype=torch.float64) / half)
+    angle = torch.arange(length, dtype=torch.float64)[:, None] * step
+    turn = torch.polar(torch.ones_like(angle), angle).to(
+        torch.complex128 if x.dtype == torch.float64 else torch.complex64)
+    turned = torch.complex(x[..., :half], x[..., half:]) * turn
+    return torch.cat((turned.real, turned.imag), -1)
+
+
+def llama_block(p, name, x, m):
+    batch, length, width = x.shape
+    heads, kv_heads, head = m["heads"], m["kv-heads"], width // m["heads"]
+    y = rms_norm(x, p[name + "ln_1.weight"])
+    qkv = F.linear(y, p[name + "attn.qkv.weight"]).split(
+        (heads * head, kv_heads * head, kv_heads * head), -1)
+    q, k, v = (t.view(batch, length, -1, head).transpose(1, 2) for t in qkv)
+    q, k = rotate(q, m["rope-theta"]), rotate(k, m["rope-theta"])
+    k, v = (t.repeat_interleave(heads // kv_heads, 1) for t in (k, v))
+    scores = q @ k.transpose(-1, -2) / math.sqrt(head)
+    future = torch.ones(length, length, dtype=torch.bool).triu(1)
+    y = (scores.masked_fill(future, -math.inf).softmax(-1) @ v).transpose(1, 2)
+    x = x + F.linear(y.reshape(batch, length, -1), p[name + "attn.proj.weight"])
+    y = rms_norm(x, p[name + "ln_2.weight"])
+    gate, up = F.linear(y, p[name + "mlp.gate_up.weight"]).chunk(2, -1)
+    return x + F.linear(F.silu(gate) * up, p[name + "mlp.proj.weight"])
+
+
+def llama_logits(p, m, tokens):
+    x = F.embedding(tokens, p["wte.weight"])
+    for n in range(m["layers"]):
+        x = llama_block(p, f"h.{n}.", x, m)
+    return F.linear(rms_norm(x, p["ln_f.weight"]), p["head.weight"])
+
+
+def gpt2_logits(p, m, tokens):
     x = F.embedding(tokens, p["wte.weight"]) + p["wpe.weight"][: tokens.shape[1]]
     for n in range(m["layers"]):
         x = block(p, f"h.{n}.", x, m["heads"])
     x = F.layer_norm(x, (m["hidden"],), p["ln_f.weight"], p["ln_f.bias"], 1e-5)
-    logits = F.linear(x, p["wte.weight"])
+    return F.linear(x, p["wte.weight"])
+
+
+def loss_of(p, m, tokens, targets, mask):
+    """Mean over the valid tokens of the whole batch."""
+    logits = (llama_logits if m["style"] == "llama" else gpt2_logits)(p, m, tokens)
     return F.cross_entropy(logits[mask], targets[mask])
 
 
@@ -144,7 +210,8 @@ def rate(step):
 
 
 def train(m, dtype):
-    """Rows of (step, loss, gradient norm, learning rate, valid tokens), gradient norms of step 1."""
+    """Rows of (step, loss, gradient norm, learning rate, valid tokens), gradient norms of step 1,
+    checksums of the parameters after the last step: L2 norm, dot product with random signs."""
     p = {name: torch.tensor(initial(name, shape, m["layers"]), dtype=dtype).requires_grad_()
          for name, shape in shapes(m).items()}
     optimizer = torch.optim.AdamW(
@@ -164,17 +231,22 @@ def train(m, dtype):
         norm = torch.nn.utils.clip_grad_norm_(p.values(), CLIP).item()
         optimizer.step()
         rows.append((step, loss.item(), norm, rate(step), int(mask.sum())))
-    return rows, first
+    last = {}
+    for name, t in p.items():
+        values = t.detach().double().numpy().ravel()
+        key = stream_key(stream_key(SEED, "checksum"), name)
+        last[name] = (np.linalg.norm(values), values @ signs(key, np.arange(values.size)))
+    return rows, first, last
 
 
 def main():
-    with open("workloads/models/tiny.yaml", encoding="utf-8") as f:
+    with open(f"workloads/models/{sys.argv[1]}.yaml", encoding="utf-8") as f:
         m = yaml.safe_load(f)
     torch.manual_seed(0)
-    double, first = train(m, torch.float64)
-    single, _ = train(m, torch.float32)
+    double, first, last = train(m, torch.float64)
+    single, _, _ = train(m, torch.float32)
     print(f"# PyTorch {torch.__version__}, numpy {np.__version__}, CPU. Written by reference.py; do not edit.")
-    print("# model tiny: " + ", ".join(
+    print(f"# model {sys.argv[1]}: " + ", ".join(
         f"{k} {m[k]}" for k in ("layers", "hidden", "heads", "ffn", "vocabulary", "sequence")))
     print(f"# seed {SEED}, global batch {BATCH}, synthetic input, padding {PADDING}, AdamW betas "
           f"{BETAS[0]} {BETAS[1]}, epsilon {EPSILON}, decay {WEIGHT_DECAY} (matrices), clip {CLIP},")
@@ -185,6 +257,9 @@ def main():
     print("# gradient NAME  L2 norm at step 1, before clipping (fp64)")
     for name, norm in first.items():
         print(f"gradient {name} {norm:.15g}")
+    print("# parameter NAME  L2 norm, dot product with the signs of its checksum, after the last step (fp64)")
+    for name, (norm, dot) in last.items():
+        print(f"parameter {name} {norm:.15g} {dot:.15g}")
 
 
 if __name__ == "__main__":

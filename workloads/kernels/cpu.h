@@ -11,7 +11,8 @@
 #include "workloads/kernels/kernels.h"
 
 kernel_run cpu_input, cpu_zero, cpu_embed, cpu_embed_grad, cpu_norm, cpu_norm_grad, cpu_gemm,
-    cpu_bias_grad, cpu_attention, cpu_attention_grad, cpu_gelu, cpu_gelu_grad, cpu_add,
-    cpu_cross_entropy, cpu_sumsq, cpu_clip, cpu_adamw;
+    cpu_bias_grad, cpu_rotary, cpu_attention, cpu_attention_grad, cpu_gelu, cpu_gelu_grad,
+    cpu_swiglu, cpu_swiglu_grad, cpu_add, cpu_cast, cpu_class_stats, cpu_cross_entropy, cpu_sumsq,
+    cpu_clip, cpu_adamw;
 
 #endif

@@ -5,13 +5,11 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "workloads/kernels/cpu_attention.h"
 #include "workloads/kernels/cpu_math.h"
 
-/*
- * Queries go in blocks of BLOCK rows: a block of scores is BLOCK x (positions up to its last),
- * never sequence x sequence. Backward makes the probabilities again from the scores and lse.
- */
-enum { BLOCK = 64 };
+/* Backward makes the probabilities again from the scores and lse. */
+enum { BLOCK = CPU_ATTENTION_BLOCK };
 
 /* One head of one sample. */
 struct head {
@@ -21,18 +19,6 @@ struct head {
     int width;
     float scale;
 };
-
-/* Floats from one row of a score block to the next; not a power of two, which would map a column to
- * one cache set. */
-static int64_t score_row(int64_t sequence)
-{
-    return (sequence + 15) / 16 * 16 + 16;
-}
-
-int64_t kernels_attention_workspace(const struct shape_attention *shape)
-{
-    return 2 * BLOCK * score_row(shape->sequence) * (int64_t)sizeof(float);
-}
 
 static void product(CBLAS_TRANSPOSE trans_a, CBLAS_TRANSPOSE trans_b, int m, int n, int k,
                     float alpha, const float *a, int lda, const float *b, int ldb, float beta,
@@ -49,7 +35,7 @@ static struct head head_at(const struct shape_attention *shape, const float *qkv
     const float *sample = qkv + batch * shape->sequence * row;
     const float *k = sample + (int64_t)shape->heads * shape->head + kv * shape->head;
 
-    if (row > INT_MAX || score_row(shape->sequence) > INT_MAX)
+    if (row > INT_MAX || cpu_attention_score_row(shape->sequence) > INT_MAX)
         die(FAIL_INTERNAL, "attention: a row of %lld does not fit CBLAS", (long long)row);
     return (struct head){
         .q = sample + (int64_t)h * shape->head,
@@ -107,7 +93,7 @@ void cpu_attention(const struct op *op, struct kernel_context *context, void *na
     const float *qkv = tensor_at(context, op->t[0]);
     float *out = tensor_at(context, op->t[1]), *lse = tensor_at(context, op->t[2]);
     float *scores = tensor_at(context, op->t[3]);
-    int sequence = (int)shape->sequence, ld = (int)score_row(shape->sequence);
+    int sequence = (int)shape->sequence, ld = (int)cpu_attention_score_row(shape->sequence);
 
     for (int64_t b = 0; b < shape->batch; b++)
         for (int h = 0; h < shape->heads; h++, lse += sequence) {
@@ -117,7 +103,7 @@ void cpu_attention(const struct op *op, struct kernel_context *context, void *na
                 attend(&head, first, sequence - first < BLOCK ? sequence - first : BLOCK, o, lse,
                        scores, ld);
         }
-    context->work.model_flops += pair_flops(shape);
+    kernel_flops(context, op, pair_flops(shape));
 }
 
 /* Gradients of one head, laid out as its q, k, v. */
@@ -187,7 +173,7 @@ void cpu_attention_grad(const struct op *op, struct kernel_context *context, voi
     const float *out = tensor_at(context, op->t[2]), *lse = tensor_at(context, op->t[3]);
     float *dqkv = tensor_at(context, op->t[4]), *workspace = tensor_at(context, op->t[5]);
     int sequence = (int)shape->sequence;
-    int64_t ld = score_row(sequence);
+    int64_t ld = cpu_attention_score_row(sequence);
 
     for (int64_t b = 0; b < shape->batch; b++)
         for (int h = 0; h < shape->heads; h++, lse += sequence) {
@@ -206,5 +192,5 @@ void cpu_attention_grad(const struct op *op, struct kernel_context *context, voi
             };
             head_backward(&head, &grad, sequence, h % (shape->heads / shape->kv_heads) == 0);
         }
-    context->work.model_flops += 2 * pair_flops(shape);
+    kernel_flops(context, op, 2 * pair_flops(shape));
 }

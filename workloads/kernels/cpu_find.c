@@ -4,7 +4,20 @@
 
 #include "base/err.h"
 
-static const struct kernel_set *const sets[] = {&kernels_cpu};
+static const struct kernel_set *const sets[] = {
+#ifdef SCALESTUDY_HAVE_CUDA
+    &kernels_cuda,
+#endif
+    &kernels_cpu,
+    &kernels_timed,
+};
+
+#ifndef SCALESTUDY_HAVE_CUDA
+const char *kernels_cudnn_version(void)
+{
+    return "none";
+}
+#endif
 
 int kernels_find(const char *device, const struct kernel_set **out)
 {

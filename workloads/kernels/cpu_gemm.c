@@ -46,6 +46,7 @@ void cpu_gemm(const struct op *op, struct kernel_context *context, void *native)
                 shape->trans_b ? CblasTrans : CblasNoTrans, m, n, k, 1, a, shape->trans_a ? m : k,
                 b, shape->trans_b ? k : n, bias != NULL ? 1 : shape->beta, c, n);
     context->work.gemm_flops += 2.0 * m * n * k;
-    context->work.model_flops +=
-        2.0 * least(shape->m_valid, m) * least(shape->n_valid, n) * least(shape->k_valid, k);
+    kernel_flops(context, op,
+                 2.0 * least(shape->m_valid, m) * least(shape->n_valid, n) *
+                     least(shape->k_valid, k));
 }

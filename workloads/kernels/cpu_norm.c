@@ -16,11 +16,9 @@ static float deviation_sum(const float *x, float mean, int64_t n)
     return cpu_fold(lane);
 }
 
-void cpu_norm(const struct op *op, struct kernel_context *context, void *native)
+static void layer_norm(const struct op *op, struct kernel_context *context, const float *restrict x)
 {
-    (void)native;
     int64_t rows = op->shape.rows.rows, width = op->shape.rows.width;
-    const float *restrict x = tensor_at(context, op->t[0]);
     const float *restrict w = tensor_at(context, op->t[1]);
     const float *restrict b = tensor_at(context, op->t[2]);
     float *restrict y = tensor_at(context, op->t[3]);
@@ -35,6 +33,38 @@ void cpu_norm(const struct op *op, struct kernel_context *context, void *native)
         mean[r] = center;
         rstd[r] = scale;
     }
+}
+
+static void rms_norm(const struct op *op, struct kernel_context *context, const float *restrict x)
+{
+    int64_t rows = op->shape.rows.rows, width = op->shape.rows.width;
+    const float *restrict w = tensor_at(context, op->t[1]);
+    float *restrict y = tensor_at(context, op->t[3]), *rstd = tensor_at(context, op->t[5]);
+
+    for (int64_t r = 0; r < rows; r++, x += width, y += width) {
+        double square = (double)cpu_row_dot(x, x, width) / (double)width;
+        float scale = (float)(1 / sqrt(square + EPSILON));
+        for (int64_t j = 0; j < width; j++)
+            y[j] = x[j] * scale * w[j];
+        rstd[r] = scale;
+    }
+}
+
+void cpu_norm(const struct op *op, struct kernel_context *context, void *native)
+{
+    (void)native;
+    const float *x = tensor_at(context, op->t[0]);
+    if (op->t[6].buffer != BUFFER_NONE) {
+        const float *residual = tensor_at(context, op->t[6]);
+        float *sum = tensor_at(context, op->t[7]);
+        for (int64_t i = 0; i < op->shape.rows.rows * op->shape.rows.width; i++)
+            sum[i] = x[i] + residual[i];
+        x = sum;
+    }
+    if (op->shape.rows.rms)
+        rms_norm(op, context, x);
+    else
+        layer_norm(op, context, x);
 }
 
 /* The sum over a row of dy w (x - center). */
@@ -87,9 +117,8 @@ static void weight_grad(const float *restrict dy, const float *restrict x, float
     }
 }
 
-void cpu_norm_grad(const struct op *op, struct kernel_context *context, void *native)
+static void layer_norm_grad(const struct op *op, struct kernel_context *context)
 {
-    (void)native;
     int64_t rows = op->shape.rows.rows, n = op->shape.rows.width;
     const float *dy = tensor_at(context, op->t[0]), *x = tensor_at(context, op->t[1]);
     const float *w = tensor_at(context, op->t[2]);
@@ -108,4 +137,36 @@ void cpu_norm_grad(const struct op *op, struct kernel_context *context, void *na
             weight_grad(dy + at, x + at, mean[r], rstd[r], n, dw, db);
         r += count;
     }
+}
+
+/* With g = dy w: dx = scale (g - x scale^2 mean(g x)); dw += dy x scale. */
+static void rms_norm_grad(const struct op *op, struct kernel_context *context)
+{
+    int64_t rows = op->shape.rows.rows, n = op->shape.rows.width;
+    const float *restrict dy = tensor_at(context, op->t[0]);
+    const float *restrict x = tensor_at(context, op->t[1]);
+    const float *restrict w = tensor_at(context, op->t[2]);
+    const float *rstd = tensor_at(context, op->t[4]);
+    float *restrict dx = tensor_at(context, op->t[5]);
+    float *restrict dw = tensor_at(context, op->t[6]);
+
+    for (int64_t r = 0; r < rows; r++, dy += n, x += n, dx += n) {
+        float scale = rstd[r];
+        float slope = centered_dot(dy, w, x, 0, n) * scale * scale / (float)n;
+        if (!op->shape.rows.accumulate) /* what lies there may be no number */
+            memset(dx, 0, (size_t)n * sizeof *dx);
+        for (int64_t j = 0; j < n; j++) {
+            dx[j] += scale * (dy[j] * w[j] - x[j] * slope);
+            dw[j] += dy[j] * (x[j] * scale);
+        }
+    }
+}
+
+void cpu_norm_grad(const struct op *op, struct kernel_context *context, void *native)
+{
+    (void)native;
+    if (op->shape.rows.rms)
+        rms_norm_grad(op, context);
+    else
+        layer_norm_grad(op, context);
 }

@@ -66,4 +66,6 @@ void cpu_adamw(const struct op *op, struct kernel_context *context, void *native
         v[i] = beta2 * v[i] + rest2 * g * g;
         p[i] -= p[i] * decay + rate * m[i] / (sqrtf(v[i] * correction2) + epsilon);
     }
+    if (op->t[5].buffer != BUFFER_NONE) /* rounded by who runs this for a narrower type */
+        memcpy(tensor_at(context, op->t[5]), p, (size_t)shape->n * sizeof *p);
 }

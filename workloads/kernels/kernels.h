@@ -18,28 +18,37 @@
 #include "workloads/plan.h"
 
 struct kernel_work {
-    double model_flops; /* of the unpadded model; attention counts its causal half */
-    double gemm_flops;  /* executed by OP_GEMM, padding included */
-    int64_t tokens;     /* rows embedded */
+    double model_flops;    /* of the unpadded model; attention counts its causal half */
+    double hardware_flops; /* the same and what is recomputed (op.again) */
+    double gemm_flops;     /* executed by OP_GEMM, padding included */
+    int64_t tokens;        /* rows embedded; by the rank that holds the first row of wte alone */
 };
+
+/* Who computes attention on "cuda": cuDNN where it takes the shapes, or kernels of this project. */
+enum attention_choice { ATTENTION_AUTO, ATTENTION_CUDNN, ATTENTION_FUSED };
+
+struct topology;
 
 struct kernel_context {
     unsigned char *base[PLAN_BUFFERS]; /* device memory of each arena */
     const struct input *input;
     int64_t first_sample; /* global index of the first sample of this step's batch */
-    double *log;          /* [log_rows][SCALARS], written by OP_CLIP; NULL: no log */
+    double *log; /* [log_rows][SCALARS] in the device's memory, written by OP_CLIP; NULL: no log */
     int64_t log_rows;
     int64_t log_next; /* next row, modulo log_rows */
     struct kernel_work work;
-    bool tf32;          /* fp32 matrix products may round their inputs to tf32 */
-    bool deterministic; /* same bits every time, whatever it costs */
-    void *state;        /* of the set, from open() to close() */
+    bool tf32; /* fp32 matrix products may round their inputs to tf32 */
+    enum attention_choice attention;
+    bool deterministic;              /* same bits every time, whatever it costs */
+    const struct topology *topology; /* whose time the timed set keeps; else NULL. Borrowed */
+    void *state;                     /* of the set, from open() to close() */
 };
 
 typedef void kernel_run(const struct op *op, struct kernel_context *context, void *native);
 
 struct kernel_set {
     const char *name;          /* of the device it serves */
+    bool no_numerics;          /* nothing is computed: results mean nothing, work and time do */
     kernel_run *run[OP_KINDS]; /* NULL for OP_COLLECTIVE, and for what this set cannot do */
     /*
      * Before the first step and outside every fence: libraries, workspaces, chosen algorithms, so
@@ -53,7 +62,8 @@ struct kernel_set {
     void (*describe)(const struct kernel_context *context, char *text, size_t size);
 };
 
-extern const struct kernel_set kernels_cpu;
+extern const struct kernel_set kernels_cpu, kernels_cuda; /* the latter where CUDA was built in */
+extern const struct kernel_set kernels_timed;
 
 /* The set for a device by name; FAIL_ABSENT when it was not built. */
 int kernels_find(const char *device, const struct kernel_set **out);
@@ -61,10 +71,20 @@ int kernels_find(const char *device, const struct kernel_set **out);
 /* Bytes of workspace that OP_ATTENTION (t3) and OP_ATTENTION_GRAD (t5) need on any of the sets. */
 int64_t kernels_attention_workspace(const struct shape_attention *shape);
 
+/* The version of cuDNN that is loaded, as "9.14.0", or "none" in a build without it; static text. */
+const char *kernels_cudnn_version(void);
+
 /* What BLAS this is: "OpenBLAS 0.3.21 ..." or "unknown CBLAS" (static text); and its thread count,
  * set by the driver: without effect on a BLAS that has no call for it. */
 const char *kernels_blas_version(void);
 void kernels_blas_threads(int n);
+
+/* Model FLOPs of an op, counted where they are executed. */
+static inline void kernel_flops(struct kernel_context *context, const struct op *op, double flops)
+{
+    context->work.hardware_flops += flops;
+    context->work.model_flops += op->again ? 0 : flops;
+}
 
 static inline void *tensor_at(const struct kernel_context *context, struct tensor t)
 {

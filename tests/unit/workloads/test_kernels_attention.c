@@ -214,14 +214,26 @@ static void check_attention(const struct shape_attention *shape, bool slopes)
     rig_release(&grad);
 }
 
+/* batch, sequence, heads, kv heads, width of a head */
+static struct shape_attention shape_of(const int size[5])
+{
+    return (struct shape_attention){.batch = size[0],
+                                    .sequence = size[1],
+                                    .heads = size[2],
+                                    .kv_heads = size[3],
+                                    .head = size[4]};
+}
+
 static void test_shapes(void)
 {
-    static const struct shape_attention shapes[] = {
-        {1, 1, 1, 1, 1},   {2, 3, 3, 1, 7},   {1, 7, 2, 2, 3},   {2, 63, 4, 2, 5},
-        {1, 64, 2, 1, 16}, {1, 65, 3, 3, 8},  {2, 127, 6, 2, 9}, {1, 128, 1, 1, 64},
-        {1, 129, 4, 4, 8}, {1, 200, 2, 1, 33}};
-    for (size_t i = 0; i < RIG_COUNT(shapes); i++)
-        check_attention(&shapes[i], shapes[i].sequence <= 65);
+    static const int sizes[][5] = {{1, 1, 1, 1, 1},   {2, 3, 3, 1, 7},    {1, 7, 2, 2, 3},
+                                   {2, 63, 4, 2, 5},  {1, 64, 2, 1, 16},  {1, 65, 3, 3, 8},
+                                   {2, 127, 6, 2, 9}, {1, 128, 1, 1, 64}, {1, 129, 4, 4, 8},
+                                   {1, 200, 2, 1, 33}};
+    for (size_t i = 0; i < RIG_COUNT(sizes); i++) {
+        struct shape_attention shape = shape_of(sizes[i]);
+        check_attention(&shape, shape.sequence <= 65);
+    }
 }
 
 /* What comes later changes nothing, to the bit. */
@@ -230,7 +242,8 @@ static void test_causal(void)
     enum { S = 100, CUT = 70, HEAD = 8, ROW = 3 * HEAD };
     struct reference r = {0};
     struct rig rig = {0};
-    reference_sizes(&r, &(struct shape_attention){1, S, 1, 1, HEAD});
+    struct shape_attention shape = shape_of((const int[]){1, S, 1, 1, HEAD});
+    reference_sizes(&r, &shape);
     float *out = run_forward(&rig, &r);
     float *qkv = tensor_at(&rig.context, rig.op.t[0]), before[CUT * HEAD];
     memcpy(before, out, sizeof before);
@@ -247,7 +260,8 @@ static void test_large_scores(void)
 {
     struct reference r = {0};
     struct rig rig = {0};
-    reference_sizes(&r, &(struct shape_attention){1, 2, 1, 1, 1});
+    struct shape_attention shape = shape_of((const int[]){1, 2, 1, 1, 1});
+    reference_sizes(&r, &shape);
     float *out = run_forward(&rig, &r);
     const float qkv[] = {1000, 1, 5, 1000, -1, 7}; /* q k v of two positions */
     memcpy(tensor_at(&rig.context, rig.op.t[0]), qkv, sizeof qkv);

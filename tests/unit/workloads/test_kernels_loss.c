@@ -1,7 +1,6 @@
 /*
- * OP_CROSS_ENTROPY: loss, counts and gradient, with masks and padded columns. OP_EMBED and
- * OP_EMBED_GRAD: sums by token and position, the same bits every time. A token or target that does
- * not exist ends the job.
+ * OP_CROSS_ENTROPY: loss, counts and gradient, with masks and padded columns, of a whole vocabulary
+ * and of parts whose statistics come from OP_CLASS_STATS. A target that does not exist ends the job.
  */
 #include "kernel_rig.h"
 
@@ -112,107 +111,104 @@ static void test_loss_not_finite(void)
     }
 }
 
-enum { VOCABULARY = 11, SEQUENCE = 5, ROWS = 4 * SEQUENCE };
+/* ---- a vocabulary that ranks share ---- */
 
-static void fill_tokens(struct rig *rig, int64_t width)
+enum { PARTS = 3 };
+
+/* Columns first, first + width of which `valid` exist; what this part holds of whole rows. */
+static void cut(struct rig *part, const struct rig *whole, int64_t first, int64_t width)
 {
-    int32_t *tokens = rig_tensor(rig, 0, ROWS * sizeof *tokens);
-    for (int i = 0; i < ROWS; i++)
-        tokens[i] = (int32_t)rng_below(9, (uint64_t)i, VOCABULARY);
-    tokens[ROWS - 1] = VOCABULARY - 1;
-    rig->op.shape.rows = (struct shape_rows){
-        .rows = ROWS, .width = width, .valid = VOCABULARY, .sequence = SEQUENCE};
+    const struct shape_rows *s = &whole->op.shape.rows;
+    const float *logits = tensor_at(&whole->context, whole->op.t[0]);
+    float *own = rig_tensor(part, 0, (size_t)(s->rows * width) * sizeof *own);
+    int64_t valid = s->valid - first;
+    for (int64_t i = 0; i < s->rows; i++)
+        memcpy(own + i * width, logits + i * s->width + first, (size_t)width * sizeof *own);
+    memcpy(rig_tensor(part, 1, (size_t)s->rows * 4), tensor_at(&whole->context, whole->op.t[1]),
+           (size_t)s->rows * 4);
+    part->op.shape.rows = (struct shape_rows){.rows = s->rows,
+                                              .width = width,
+                                              .valid = valid < 0       ? 0
+                                                       : valid < width ? valid
+                                                                       : width,
+                                              .first_column = first,
+                                              .parts = PARTS};
 }
 
-static void check_embed(int64_t width)
+/* Statistics of all parts, then the loss of one from them: against the whole, a part without any
+ * column that exists included. */
+static void check_parts(const struct loss_case *c)
 {
-    struct rig rig = {0};
-    fill_tokens(&rig, width);
-    const int32_t *tokens = tensor_at(&rig.context, rig.op.t[0]);
-    float *wte = rig_random(&rig, 1, VOCABULARY * width);
-    float *wpe = rig_random(&rig, 2, SEQUENCE * width), *x = rig_poisoned(&rig, 3, ROWS * width);
-    long wrong = 0;
-    rig_run(&rig, OP_EMBED);
-    for (int64_t i = 0; i < ROWS * width; i++) {
-        int64_t row = i / width, j = i % width;
-        wrong += !(x[i] == wte[tokens[row] * width + j] + wpe[row % SEQUENCE * width + j]);
+    struct rig whole = {0}, part[PARTS];
+    int64_t width = c->width / PARTS, rows = c->rows;
+    float *all = must_alloc((size_t)(PARTS * rows * 3), sizeof *all);
+    double loss = 0, valid = 0, tokens = 0;
+    memset(part, 0, sizeof part);
+    fill(&whole, c);
+    for (int p = 0; p < PARTS; p++) {
+        cut(&part[p], &whole, p * width, width);
+        float *stats = rig_poisoned(&part[p], 2, rows * 3);
+        rig_run(&part[p], OP_CLASS_STATS);
+        memcpy(all + p * rows * 3, stats, (size_t)(rows * 3) * sizeof *all);
     }
-    CHECK_EQ(wrong, 0);
-    CHECK_EQ(rig.context.work.tokens, ROWS);
-    rig_run(&rig, OP_EMBED);
-    CHECK_EQ(rig.context.work.tokens, 2 * ROWS);
-    CHECK(rig.context.work.model_flops == 0);
-    rig_release(&rig);
-}
-
-static void check_embed_grad(int64_t width, bool positions)
-{
-    struct rig rig = {0};
-    fill_tokens(&rig, width);
-    const int32_t *tokens = tensor_at(&rig.context, rig.op.t[0]);
-    float *dx = rig_random(&rig, 1, ROWS * width), *dwte = rig_random(&rig, 2, VOCABULARY * width);
-    float *dwpe = positions ? rig_random(&rig, 3, SEQUENCE * width) : NULL;
-    double *token = rig_double(dwte, VOCABULARY * width);
-    double *position = positions ? rig_double(dwpe, SEQUENCE * width) : NULL;
-    for (int64_t i = 0; i < ROWS * width; i++) {
-        int64_t row = i / width, j = i % width;
-        token[tokens[row] * width + j] += (double)dx[i];
-        if (positions)
-            position[row % SEQUENCE * width + j] += (double)dx[i];
+    double *scalars = rig_tensor(&whole, 3, SCALARS * sizeof *scalars);
+    rig_run(&whole, OP_CROSS_ENTROPY);
+    const float *want = tensor_at(&whole.context, whole.op.t[0]);
+    double worst = 0;
+    for (int p = 0; p < PARTS; p++) {
+        struct rig *r = &part[p];
+        memcpy(tensor_at(&r->context, r->op.t[2]), tensor_at(&whole.context, whole.op.t[2]),
+               (size_t)rows); /* the statistics went to `all` */
+        double *own = rig_tensor(r, 3, SCALARS * sizeof *own);
+        memcpy(rig_tensor(r, 4, (size_t)(PARTS * rows * 3) * sizeof *all), all,
+               (size_t)(PARTS * rows * 3) * sizeof *all);
+        rig_run(r, OP_CROSS_ENTROPY);
+        const float *found = tensor_at(&r->context, r->op.t[0]);
+        for (int64_t i = 0; i < rows * width; i++)
+            worst = fmax(worst, fabs((double)found[i] -
+                                     (double)want[i / width * c->width + p * width + i % width]));
+        loss += own[SCALAR_LOSS_SUM];
+        valid += own[SCALAR_VALID];
+        tokens += own[SCALAR_TOKENS];
     }
-    rig_run(&rig, OP_EMBED_GRAD);
-    CHECK(rig_error(dwte, token, VOCABULARY * width) < 5e-7);
-    if (positions)
-        CHECK(rig_error(dwpe, position, SEQUENCE * width) < 5e-7);
-    CHECK_EQ(rig.context.work.tokens, 0);
-    free(token);
-    free(position);
-    rig_release(&rig);
+    CHECK(worst < 5e-7);
+    CHECK_NEAR(loss, scalars[SCALAR_LOSS_SUM], 3e-7 * fabs(loss));
+    CHECK_EQ(valid, scalars[SCALAR_VALID]);
+    CHECK_EQ(tokens, scalars[SCALAR_TOKENS]);
+    for (int p = 0; p < PARTS; p++)
+        rig_release(&part[p]);
+    rig_release(&whole);
+    free(all);
 }
 
-/* embed is linear: its slope along a direction w is embed(w), so <r, embed(w)> = <embed_grad(r), w>. */
-static void test_embed_slope(void)
+/* What is not finite in one part reaches the loss through the statistics. */
+static void test_parts_not_finite(void)
 {
-    enum { WIDTH = 7 };
-    struct rig forward = {0}, backward = {0};
-    fill_tokens(&forward, WIDTH);
-    fill_tokens(&backward, WIDTH);
-    const float *wte = rig_random(&forward, 1, VOCABULARY * WIDTH);
-    const float *wpe = rig_random(&forward, 2, SEQUENCE * WIDTH);
-    const float *x = rig_poisoned(&forward, 3, ROWS * WIDTH),
-                *r = rig_random(&backward, 1, ROWS * WIDTH);
-    const float *dwte = rig_tensor(&backward, 2, VOCABULARY * WIDTH * sizeof *dwte);
-    const float *dwpe = rig_tensor(&backward, 3, SEQUENCE * WIDTH * sizeof *dwpe);
-    rig_run(&forward, OP_EMBED);
-    rig_run(&backward, OP_EMBED_GRAD);
-    double above = 0, slope = 0;
-    for (int i = 0; i < ROWS * WIDTH; i++)
-        above += (double)r[i] * (double)x[i];
-    for (int i = 0; i < VOCABULARY * WIDTH; i++)
-        slope += (double)dwte[i] * (double)wte[i];
-    for (int i = 0; i < SEQUENCE * WIDTH; i++)
-        slope += (double)dwpe[i] * (double)wpe[i];
-    CHECK_NEAR(slope, above, 1e-5);
-    rig_release(&forward);
-    rig_release(&backward);
-}
-
-static void test_embed_grad_repeats(void)
-{
-    enum { WIDTH = 24 };
-    struct rig rig = {0};
-    fill_tokens(&rig, WIDTH);
-    rig_random(&rig, 1, ROWS * WIDTH);
-    float *dwte = rig_random(&rig, 2, VOCABULARY * WIDTH), before[VOCABULARY * WIDTH];
-    float first[VOCABULARY * WIDTH];
-    memcpy(before, dwte, sizeof before);
-    rig_run(&rig, OP_EMBED_GRAD);
-    memcpy(first, dwte, sizeof first);
-    memcpy(dwte, before, sizeof before);
-    rig_run(&rig, OP_EMBED_GRAD);
-    CHECK(memcmp(first, dwte, sizeof first) == 0);
-    CHECK(memcmp(first, before, sizeof first) != 0);
-    rig_release(&rig);
+    static const float bad[] = {NAN, INFINITY};
+    for (int i = 0; i < 2; i++) {
+        struct loss_case c = {1, 12, 12};
+        struct rig whole = {0}, part = {0};
+        fill(&whole, &c);
+        ((float *)tensor_at(&whole.context, whole.op.t[0]))[10] = bad[i];
+        float *stats = must_alloc(3 * PARTS, sizeof *stats);
+        for (int p = 0; p < PARTS; p++) {
+            struct rig r = {0};
+            cut(&r, &whole, 4 * p, 4);
+            rig_poisoned(&r, 2, 3);
+            rig_run(&r, OP_CLASS_STATS);
+            memcpy(stats + 3 * p, tensor_at(&r.context, r.op.t[2]), 3 * sizeof *stats);
+            rig_release(&r);
+        }
+        cut(&part, &whole, 0, 4);
+        *(uint8_t *)rig_tensor(&part, 2, 1) = 1;
+        double *scalars = rig_tensor(&part, 3, SCALARS * sizeof *scalars);
+        memcpy(rig_tensor(&part, 4, 3 * PARTS * sizeof *stats), stats, 3 * PARTS * sizeof *stats);
+        rig_run(&part, OP_CROSS_ENTROPY);
+        CHECK(!isfinite(scalars[SCALAR_LOSS_SUM]));
+        free(stats);
+        rig_release(&whole);
+        rig_release(&part);
+    }
 }
 
 static jmp_buf ended;
@@ -231,20 +227,13 @@ static int death(struct rig *rig, enum op_kind kind)
     return code;
 }
 
-static void test_what_does_not_exist(void)
+static void test_target_that_does_not_exist(void)
 {
-    static const int32_t bad[] = {-1, VOCABULARY};
+    enum { VALID = 11 };
+    static const int32_t bad[] = {-1, VALID};
     for (int i = 0; i < 2; i++) {
         struct rig rig = {0};
-        fill_tokens(&rig, 2);
-        ((int32_t *)tensor_at(&rig.context, rig.op.t[0]))[3] = bad[i];
-        for (int t = 1; t < 4; t++)
-            rig_random(&rig, t, ROWS * 2);
-        CHECK_EQ(death(&rig, OP_EMBED), FAIL_INTERNAL);
-        CHECK_EQ(death(&rig, OP_EMBED_GRAD), FAIL_INTERNAL);
-        rig_release(&rig);
-
-        struct loss_case c = {1, 16, VOCABULARY};
+        struct loss_case c = {1, 16, VALID};
         fill(&rig, &c);
         rig_tensor(&rig, 3, SCALARS * sizeof(double));
         CHECK_EQ(death(&rig, OP_CROSS_ENTROPY), 0);
@@ -259,19 +248,16 @@ int main(void)
     static const struct loss_case cases[] = {{1, 1, 1},      {3, 3, 2},   {7, 16, 16},
                                              {5, 65, 64},    {4, 127, 1}, {6, 128, 127},
                                              {3, 3001, 2500}};
-    static const int64_t widths[] = {1, 3, 7, 65, 127};
+    static const struct loss_case shared[] = {
+        {1, 3, 3}, {5, 30, 21}, {4, 63, 40}, {3, 384, 383}, {7, 33, 11}};
     die_handler(jump);
     for (size_t i = 0; i < RIG_COUNT(cases); i++)
         check_loss(&cases[i]);
+    for (size_t i = 0; i < RIG_COUNT(shared); i++)
+        check_parts(&shared[i]);
     test_loss_slope();
     test_loss_not_finite();
-    for (size_t i = 0; i < RIG_COUNT(widths); i++) {
-        check_embed(widths[i]);
-        check_embed_grad(widths[i], true);
-        check_embed_grad(widths[i], false);
-    }
-    test_embed_slope();
-    test_embed_grad_repeats();
-    test_what_does_not_exist();
+    test_parts_not_finite();
+    test_target_that_does_not_exist();
     return test_end();
 }

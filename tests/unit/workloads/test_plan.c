@@ -3,6 +3,7 @@
 #include "tests/test.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "workloads/transformer.h"
@@ -51,7 +52,9 @@ static void sums_equal_formulas(void)
         double want = (double)batch * model_flops_per_sequence(&model);
         CHECK_NEAR(flops, want, 1e-12 * want);
         CHECK_EQ(tokens, batch * model.sequence);
-        want = n * transformer_dp_bytes(&model, n);
+        /* a ring sends each byte of padded gradient and of three sums 2 (n-1)/n times */
+        double padded = (double)model_parameters(&model) + 6.0 * (double)model.hidden;
+        want = 2 * (n - 1) * (4 * padded + 3 * 8);
         CHECK_NEAR(bytes, want, 1e-12 * want + 1e-9);
     }
 }
@@ -150,6 +153,14 @@ static void seal_refuses(void)
     CHECK_HAS(fail_message(), "outside its arena");
     fail_clear();
     plan_release(&plan);
+    plan_init(&plan, &layout);
+    op = (struct op){.kind = OP_ADD, .t = {plan_take(&plan, BUFFER_ACTIVATION, 64)}};
+    op.shape.vector.n = 17; /* one more than was taken */
+    plan_op(&plan, &op);
+    CHECK_EQ(plan_seal(&plan), FAIL_INTERNAL);
+    CHECK_HAS(fail_message(), "tensor 0 reaches outside its arena");
+    fail_clear();
+    plan_release(&plan);
 }
 
 static void batch_that_does_not_split(void)
@@ -169,11 +180,104 @@ static void batch_that_does_not_split(void)
     CHECK_HAS(fail_message(), "10 samples");
     CHECK_HAS(fail_message(), "4 replicas");
     fail_clear();
-    CHECK_EQ(layout_parse("tp=2", &degrees), 0);
+    CHECK_EQ(layout_parse("pp=2", &degrees), 0);
     CHECK_EQ(layout_init(&layout, 4, 1, 0, &degrees), 0);
     CHECK_EQ(transformer_plan(&plan, &model, &layout, &policy), FAIL_ABSENT);
-    CHECK_HAS(fail_message(), "tp=2");
+    CHECK_HAS(fail_message(), "pp=2");
     fail_clear();
+}
+
+struct refusal {
+    const char *model, *parallel;
+    int ranks, code;
+    int64_t micro_batch;
+    int chunks;
+    const char *words;
+};
+
+/* Before anything is allocated, in one sentence that names what would do. */
+static void refusals(void)
+{
+    static const struct refusal list[] = {
+        {"gpt2-1558m", "tp=2", 2, FAIL_USAGE, 1, 1,
+         "heads, 25 of model gpt2-1558m; choose tp=1 or tp=5"},
+        {"tiny", "tp=3", 3, FAIL_USAGE, 1, 1, "heads, 8 of model tiny; choose tp=2 or tp=4"},
+        {"tiny", "tp=16", 16, FAIL_USAGE, 1, 1, "choose tp=8"},
+        {"gpt2-124m", "tp=12", 12, FAIL_USAGE, 1, 1,
+         "rows of a micro-batch do not split over tp=12"},
+        {"tiny-llama", "tp=8", 8, FAIL_USAGE, 1, 16,
+         "in 16 chunks; choose a micro-batch or sequence"},
+        {"tiny", "dp=2", 2, FAIL_USAGE, 1, 2, "2 chunks without tensor parallelism"},
+        {"tiny", "tp=2", 2, FAIL_USAGE, 1, 17, "found 17, wanted 1 to 16"},
+        {"tiny-moe", "dp=2", 2, FAIL_ABSENT, 1, 1, "tiny-moe: mixtures of experts"},
+        {"tiny", "pp=2", 2, FAIL_ABSENT, 1, 1, "pp=2"},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+        const struct refusal *r = &list[i];
+        struct model model;
+        struct policy policy;
+        struct degrees degrees = {0};
+        struct layout layout;
+        struct plan plan;
+        CHECK_EQ(model_load(&model, r->model), 0);
+        policy_defaults(&policy, &model);
+        policy.global_batch = 2 * r->micro_batch;
+        policy.micro_batch = r->micro_batch;
+        policy.tp_chunks = r->chunks;
+        CHECK_EQ(layout_parse(r->parallel, &degrees), 0);
+        CHECK_EQ(layout_init(&layout, r->ranks, 1, 0, &degrees), 0);
+        CHECK_EQ(transformer_plan(&plan, &model, &layout, &policy), r->code);
+        CHECK_HAS(fail_message(), r->words);
+        CHECK(strchr(fail_message(), '\n') == NULL && plan.ops == NULL);
+        fail_clear();
+        plan_release(&plan);
+    }
+}
+
+/* The gate model keeps style, width and ratio of heads, and what tensor parallelism divides. */
+static void reduced_models(void)
+{
+    static const char *const names[] = {"tiny",     "gpt2-124m", "gpt2-1558m", "tiny-llama",
+                                        "llama-1b", "llama-8b",  "llama-70b"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        for (int64_t tp = 1; tp <= 8; tp *= 2) {
+            struct model model, gate;
+            CHECK_EQ(model_load(&model, names[i]), 0);
+            model_reduce_for(&model, tp, &gate);
+            CHECK_EQ(model_check(&gate), 0);
+            CHECK_EQ(gate.head, model.head);
+            CHECK_EQ(gate.style, model.style);
+            CHECK_EQ(gate.heads / gate.kv_heads, model.heads / model.kv_heads);
+            CHECK(gate.hidden <= 4 * gate.head);
+            CHECK(model.heads % tp != 0 || gate.heads % tp == 0);
+            CHECK(model.kv_heads % tp != 0 || gate.kv_heads % tp == 0);
+            CHECK(model.ffn % tp != 0 || gate.ffn % tp == 0);
+            CHECK_EQ(model_padded_vocabulary(&gate) % tp, 0);
+            CHECK_EQ(gate.sequence % tp, 0);
+            CHECK(model_padded_vocabulary(&gate) > gate.vocabulary);
+            CHECK(model_parameters(&gate) <= 32 << 20);
+        }
+}
+
+/* Parameters of released weights, without padding, tied heads once. */
+static void published_parameters(void)
+{
+    static const struct {
+        const char *model;
+        int64_t parameters;
+    } published[] = {
+        {"gpt2-124m", 124439808},   {"gpt2-355m", 354823168},      {"gpt2-774m", 774030080},
+        {"gpt2-1558m", 1557611200}, {"llama-1b", 1235814400},      {"llama-8b", 8030261248},
+        {"llama-70b", 70553706496}, {"mixtral-8x7b", 46702792704},
+    };
+    struct model model;
+    for (size_t i = 0; i < sizeof published / sizeof published[0]; i++) {
+        CHECK_EQ(model_load(&model, published[i].model), 0);
+        CHECK(model_parameters(&model) == published[i].parameters);
+        CHECK(model.source[0] != 0);
+        CHECK(model_active_parameters(&model) == model_parameters(&model) || model.experts > 0);
+    }
+    CHECK(model_active_parameters(&model) == 12879925248); /* mixtral */
 }
 
 static void published_sizes(void)
@@ -203,5 +307,8 @@ int main(void)
     seal_refuses();
     batch_that_does_not_split();
     published_sizes();
+    published_parameters();
+    refusals();
+    reduced_models();
     return test_end();
 }

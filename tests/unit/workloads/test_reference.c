@@ -1,7 +1,8 @@
 /*
- * Five training steps agree with PyTorch: loss, gradient norm and, at step 1, every gradient tensor
- * equal golden/reference_tiny.txt (made by golden/reference.py in fp64), however the batch is cut
- * into micro-batches.
+ * Five training steps of both styles agree with PyTorch: loss, gradient norm, every gradient tensor at
+ * step 1 and every parameter after the last step equal golden/reference_MODEL.txt (made by
+ * golden/reference.py in fp64), however the batch is cut into micro-batches, with parts of layers
+ * recomputed, with batches on a stream of their own.
  */
 #include "workloads/transformer.h"
 
@@ -11,23 +12,28 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/rng.h"
 #include "tests/test.h"
 #include "workloads/kernels/kernels.h"
 
 enum { STEPS = 5, TENSORS = 256, BATCH = 8 };
 
 static struct {
-    int n_steps, n_gradients;
+    int n_steps, n_gradients, n_parameters;
     double loss[STEPS], norm[STEPS], lr[STEPS];
     long long valid[STEPS];
     char name[TENSORS][64];
     double gradient[TENSORS];
+    char parameter[TENSORS][64];
+    double norm_after[TENSORS], dot_after[TENSORS];
 } expected;
 
-static void read_reference(void)
+static void read_reference(const char *model)
 {
-    FILE *file = fopen(TEST_SOURCE_DIR "/golden/reference_tiny.txt", "r");
-    char line[256];
+    char path[512], line[256];
+    snprintf(path, sizeof path, "%s/golden/reference_%s.txt", TEST_SOURCE_DIR, model);
+    FILE *file = fopen(path, "r");
+    memset(&expected, 0, sizeof expected);
     while (file != NULL && fgets(line, sizeof line, file) != NULL) {
         int i = expected.n_steps, g = expected.n_gradients;
         if (i < STEPS && sscanf(line, "step %*d %lf %lf %lf %lld", &expected.loss[i],
@@ -36,6 +42,10 @@ static void read_reference(void)
         if (g < TENSORS &&
             sscanf(line, "gradient %63s %lf", expected.name[g], &expected.gradient[g]) == 2)
             expected.n_gradients++;
+        int p = expected.n_parameters;
+        if (p < TENSORS && sscanf(line, "parameter %63s %lf %lf", expected.parameter[p],
+                                  &expected.norm_after[p], &expected.dot_after[p]) == 3)
+            expected.n_parameters++;
     }
     if (file != NULL)
         fclose(file);
@@ -45,10 +55,10 @@ static void open_memory(struct kernel_context *context, const struct plan *plan)
 {
     for (int b = 0; b < PLAN_BUFFERS; b++)
         context->base[b] = must_alloc((size_t)plan->bytes[b] + 1, 1);
-    for (int t = 0; t < plan->n_tensors; t++)
-        transformer_init_tensor(&plan->tensors[t], 1,
-                                (float *)(void *)context->base[BUFFER_PARAMETER] +
-                                    plan->tensors[t].offset);
+    for (int p = 0; p < plan->n_pieces; p++)
+        transformer_init_piece(plan, &plan->pieces[p], 1,
+                               (float *)(void *)context->base[plan->master] +
+                                   plan->pieces[p].offset);
 }
 
 static void close_memory(struct kernel_context *context)
@@ -68,15 +78,43 @@ static void run_step(const struct plan *plan, struct kernel_context *context)
     }
 }
 
+static int tensor_called(const struct plan *plan, const char *name)
+{
+    int t = 0;
+    while (t < plan->n_tensors && strcmp(plan->tensors[t].name, name) != 0)
+        t++;
+    return t;
+}
+
+/* Where a true gradient is 0, Adam follows the sign of rounding noise: such a tensor is left out. */
+static void check_parameters(const struct plan *plan, const struct kernel_context *context)
+{
+    CHECK_EQ(plan->n_tensors, expected.n_parameters);
+    for (int p = 0; p < expected.n_parameters; p++) {
+        int t = tensor_called(plan, expected.parameter[p]);
+        if (!CHECK(t < plan->n_tensors) || plan->tensors[t].zero_count > 0)
+            continue;
+        const struct plan_tensor *tensor = &plan->tensors[t];
+        const float *x =
+            (const float *)(const void *)context->base[BUFFER_PARAMETER] + tensor->offset;
+        uint64_t key = rng_key(rng_key(1, "checksum"), tensor->name);
+        double sum = 0, dot = 0, norm = expected.norm_after[p];
+        for (int64_t i = 0; i < tensor->rows * tensor->columns; i++) {
+            sum += (double)x[i] * (double)x[i];
+            dot += (double)rng_sign(key, (uint64_t)i) * (double)x[i];
+        }
+        CHECK_NEAR(sqrt(sum), norm, 1e-5 * norm);
+        CHECK_NEAR(dot, expected.dot_after[p], 2e-4 * norm);
+    }
+}
+
 /* The gradient arena still holds sums over tokens after the update. */
 static void check_gradients(const struct plan *plan, const struct kernel_context *context,
                             double valid)
 {
     CHECK_EQ(plan->n_tensors, expected.n_gradients);
     for (int g = 0; g < expected.n_gradients; g++) {
-        int t = 0;
-        while (t < plan->n_tensors && strcmp(plan->tensors[t].name, expected.name[g]) != 0)
-            t++;
+        int t = tensor_called(plan, expected.name[g]);
         if (!CHECK(t < plan->n_tensors))
             continue;
         const struct plan_tensor *tensor = &plan->tensors[t];
@@ -89,17 +127,28 @@ static void check_gradients(const struct plan *plan, const struct kernel_context
     }
 }
 
-static int make_plan(struct plan *plan, struct model *model, int64_t micro_batch)
+struct variant {
+    int64_t micro_batch;
+    enum recompute recompute;
+    int every;
+    bool copy_stream;
+};
+
+static int make_plan(struct plan *plan, struct model *model, const char *name,
+                     const struct variant *variant)
 {
     struct layout layout;
     struct degrees degrees = {0};
     struct policy policy;
     int rc;
-    TRY(model_load(model, "tiny"));
+    TRY(model_load(model, name));
     TRY(layout_init(&layout, 1, 1, 0, &degrees));
     policy_defaults(&policy, model);
     policy.global_batch = BATCH;
-    policy.micro_batch = micro_batch;
+    policy.micro_batch = variant->micro_batch;
+    policy.recompute = variant->recompute;
+    policy.recompute_every = variant->every;
+    policy.copy_stream = variant->copy_stream;
     policy.lr = 1e-3f;
     policy.lr_min = 1e-4f;
     policy.warm_up = 2;
@@ -119,7 +168,20 @@ static void check_step(int k, const double *scalars)
     CHECK_NEAR(scalars[SCALAR_NORM], expected.norm[k], 1e-5 * expected.norm[k]);
 }
 
-static void check_training(int64_t micro_batch)
+/* What is recomputed is executed on top of the model's work, which stays the same. */
+static void check_work(const struct plan *plan, const struct kernel_context *context,
+                       const struct model *model, const struct variant *variant)
+{
+    double model_flops = STEPS * BATCH * model_flops_per_sequence(model);
+    const struct kernel_work *work = &context->work;
+    CHECK_NEAR(work->model_flops, model_flops, 1e-12 * model_flops);
+    CHECK_NEAR(plan->totals.model_flops * STEPS, model_flops, 1e-12 * model_flops);
+    CHECK_NEAR(plan->totals.hardware_flops * STEPS, work->hardware_flops,
+               1e-12 * work->hardware_flops);
+    CHECK_EQ(work->hardware_flops > work->model_flops, variant->recompute != RECOMPUTE_NONE);
+}
+
+static void check_training(const char *name, const struct variant *variant)
 {
     struct model model;
     struct plan plan = {0};
@@ -127,7 +189,7 @@ static void check_training(int64_t micro_batch)
     double log[STEPS][SCALARS];
     struct kernel_context context = {.input = &input, .log = log[0], .log_rows = STEPS};
 
-    if (!CHECK_EQ(make_plan(&plan, &model, micro_batch), 0) ||
+    if (!CHECK_EQ(make_plan(&plan, &model, name, variant), 0) ||
         !CHECK_EQ(input_open(&input, "synthetic", 1, model.vocabulary, model.sequence, 0.25, 0), 0))
         return;
     open_memory(&context, &plan);
@@ -138,6 +200,8 @@ static void check_training(int64_t micro_batch)
         if (k == 0)
             check_gradients(&plan, &context, log[k][SCALAR_VALID]);
     }
+    check_parameters(&plan, &context);
+    check_work(&plan, &context, &model, variant);
     close_memory(&context);
     input_close(&input);
     plan_release(&plan);
@@ -145,10 +209,15 @@ static void check_training(int64_t micro_batch)
 
 int main(void)
 {
-    read_reference();
-    CHECK_EQ(expected.n_steps, STEPS);
-    check_training(BATCH);
-    check_training(2);
-    check_training(1);
+    static const struct variant variants[] = {{BATCH, RECOMPUTE_NONE, 1, false},
+                                              {2, RECOMPUTE_FULL, 3, true},
+                                              {1, RECOMPUTE_SELECTIVE, 2, false}};
+    static const char *const models[] = {"tiny", "tiny-llama"};
+    for (size_t m = 0; m < 2; m++) {
+        read_reference(models[m]);
+        CHECK_EQ(expected.n_steps, STEPS);
+        for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++)
+            check_training(models[m], &variants[i]);
+    }
     return test_end();
 }

@@ -1,0 +1,183 @@
+/* Folders of checkpoints: which steps are published, which is the newest, which may go. */
+#include "workloads/checkpoint_manifest.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+
+enum { MANIFEST_MOST = 1 << 30 };
+
+void checkpoint_step_folder(const char *root, int64_t step, char *out, size_t size)
+{
+    snprintf(out, size, "%s/step-%010lld", root, (long long)step);
+}
+
+static bool has_manifest(const char *folder)
+{
+    char path[CHECKPOINT_PATH + 32];
+    struct stat found;
+    checkpoint_path(path, sizeof path, folder, "manifest.json");
+    return stat(path, &found) == 0;
+}
+
+/* The step of a name "step-0000000120", -1 of any other. */
+static int64_t step_of(const char *name)
+{
+    if (strncmp(name, "step-", 5) != 0 || strlen(name) < 6 || strlen(name) > 5 + 18)
+        return -1;
+    for (const char *at = name + 5; *at != '\0'; at++)
+        if (!isdigit((unsigned char)*at))
+            return -1;
+    return strtoll(name + 5, NULL, 10);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+int checkpoint_steps(const char *root, int64_t **steps)
+{
+    int n = 0, capacity = 0;
+    DIR *list = opendir(root);
+    *steps = NULL;
+    for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;) {
+        char folder[CHECKPOINT_PATH];
+        int64_t step = step_of(entry->d_name);
+        if (step < 0)
+            continue;
+        checkpoint_path(folder, sizeof folder, root, entry->d_name);
+        if (!has_manifest(folder))
+            continue;
+        if (n == capacity)
+            *steps = must_grow(*steps, (size_t)(capacity = 2 * capacity + 16), sizeof **steps);
+        (*steps)[n++] = step;
+    }
+    if (list != NULL)
+        closedir(list);
+    if (n > 0)
+        qsort(*steps, (size_t)n, sizeof **steps, ascending);
+    return n;
+}
+
+/* The published step before `step` in the folder above. */
+static void find_previous(const char *folder, char *out, size_t size)
+{
+    char root[CHECKPOINT_PATH];
+    int64_t *steps;
+    snprintf(root, sizeof root, "%s", folder);
+    for (size_t n = strlen(root); n > 1 && root[n - 1] == '/'; n--)
+        root[n - 1] = '\0';
+    char *slash = strrchr(root, '/');
+    int64_t step = step_of(slash ? slash + 1 : root);
+    if (slash == NULL)
+        snprintf(root, sizeof root, ".");
+    else
+        *slash = '\0';
+    out[0] = '\0';
+    if (step < 0)
+        return;
+    int n = checkpoint_steps(root[0] ? root : "/", &steps);
+    for (int i = 0; i < n; i++)
+        if (steps[i] < step)
+            checkpoint_step_folder(root, steps[i], out, size);
+    free(steps);
+}
+
+int checkpoint_find(const char *given, char *folder, size_t size, char *previous,
+                    size_t previous_size)
+{
+    int64_t *steps = NULL;
+    struct stat found;
+    if (stat(given, &found) != 0)
+        return fail(FAIL_FILE, "checkpoint: cannot read %s: %s", given, strerror(errno));
+    int n = has_manifest(given) ? 0 : checkpoint_steps(given, &steps);
+    if (n > 0)
+        checkpoint_step_folder(given, steps[n - 1], folder, size);
+    else
+        snprintf(folder, size, "%s", given);
+    free(steps);
+    if (n == 0 && !has_manifest(given))
+        return fail(FAIL_FILE,
+                    "checkpoint: %s is no checkpoint: it has neither a manifest.json nor a "
+                    "published step-N",
+                    given);
+    if (previous != NULL)
+        find_previous(folder, previous, previous_size);
+    return 0;
+}
+
+void checkpoint_remove(const char *folder)
+{
+    char path[CHECKPOINT_PATH + 300];
+    DIR *list = opendir(folder);
+    if (list == NULL)
+        return;
+    checkpoint_path(path, sizeof path, folder, "manifest.json");
+    if (unlink(path) == 0)
+        (void)checkpoint_sync_folder(folder); /* no longer a checkpoint, before it is half of one */
+    for (struct dirent *entry; (entry = readdir(list)) != NULL;) {
+        size_t n = strlen(entry->d_name);
+        bool ours = (n > 3 && strcmp(entry->d_name + n - 3, ".h5") == 0);
+        checkpoint_path(path, sizeof path, folder, entry->d_name);
+        if (ours)
+            unlink(path);
+    }
+    closedir(list);
+    rmdir(folder);
+}
+
+void checkpoint_prune(const char *root, int64_t keep)
+{
+    char folder[CHECKPOINT_PATH];
+    int64_t *steps;
+    int n = checkpoint_steps(root, &steps);
+    for (int i = 0; keep > 0 && i < n - keep; i++) {
+        checkpoint_step_folder(root, steps[i], folder, sizeof folder);
+        checkpoint_remove(folder);
+    }
+    free(steps);
+}
+
+int checkpoint_manifest_text(const char *folder, char **text)
+{
+    char path[CHECKPOINT_PATH + 32];
+    struct stat found;
+    *text = NULL;
+    checkpoint_path(path, sizeof path, folder, "manifest.json");
+    FILE *file = fopen(path, "r");
+    if (file == NULL || fstat(fileno(file), &found) != 0) {
+        int code = errno;
+        if (file != NULL)
+            fclose(file);
+        return fail(FAIL_FILE, "checkpoint: cannot read %s: %s", path, strerror(code));
+    }
+    size_t size = found.st_size > 0 && found.st_size < MANIFEST_MOST ? (size_t)found.st_size : 0;
+    *text = must_alloc(size + 1, 1);
+    size_t got = fread(*text, 1, size, file);
+    fclose(file);
+    if (got == size && size > 0)
+        return 0;
+    free(*text);
+    *text = NULL;
+    return fail(FAIL_FILE, "checkpoint: %s is empty, cut off or too long for a manifest", path);
+}
+
+int checkpoint_manifest_read(struct checkpoint_manifest *out, const char *folder)
+{
+    char *text;
+    memset(out, 0, sizeof *out);
+    int rc = checkpoint_manifest_text(folder, &text);
+    if (rc == 0)
+        rc = checkpoint_manifest_parse(out, text, folder);
+    free(text);
+    return rc;
+}

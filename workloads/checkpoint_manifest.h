@@ -1,0 +1,90 @@
+/*
+ * checkpoint_manifest: what makes files a checkpoint.
+ *
+ *   D/step-0000000120/   manifest.json  rank-00000.h5 ... (or state.h5)     published
+ *   D/saving-0.tmp/      the same while it is being written                 not a checkpoint
+ *
+ * The manifest names every file with its size, and every part of a tensor in it with its hash
+ * (XXH3, 64 bits), the small state, and the terms that must be the same to go on. It is written last:
+ * files fsynced, manifest fsynced, folder fsynced, folder renamed, its parent fsynced. So a checkpoint
+ * is there whole, or not at all. A folder step-N without a manifest is none. The manifest carries a
+ * hash of its own content.
+ *
+ * Each rank describes its shard as a text (checkpoint_shard_text), rank 0 joins them.
+ * Errors are FAIL_FILE with path and the system's words.
+ */
+#ifndef WORKLOADS_CHECKPOINT_MANIFEST_H
+#define WORKLOADS_CHECKPOINT_MANIFEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "workloads/checkpoint_file.h"
+#include "workloads/checkpoint_write.h"
+
+/* One shard as a manifest has it. */
+struct checkpoint_entry {
+    char file[32];
+    int64_t file_bytes;
+    uint64_t frame; /* hash of the file's frame; of a shared file all shards together have one */
+    struct checkpoint_shard shard;
+    struct checkpoint_place place;
+    uint64_t small_hash, *hash; /* [n_parts][CHECKPOINT_ARRAYS], owned */
+};
+
+struct checkpoint_manifest {
+    int64_t step;
+    bool shared; /* one file for all */
+    int n;       /* shards = ranks that saved */
+    struct checkpoint_entry *entry;
+    struct checkpoint_small small; /* of rank 0 */
+    struct checkpoint_terms terms; /* must be the same */
+    struct checkpoint_terms about; /* need not be: layout, dtype, device, mode, ... */
+};
+void checkpoint_manifest_release(struct checkpoint_manifest *manifest); /* safe on zeroed */
+
+/* malloc'd text of what this rank has saved. */
+char *checkpoint_shard_text(const struct checkpoint_entry *entry);
+
+/*
+ * Write the manifest of n shards (their texts in the order of ranks) into `folder`, then publish it as
+ * D/step-N. An existing D/step-N is refused. Called on the writer's thread: the failure is in *why.
+ */
+int checkpoint_publish(const char *root, const char *folder, const struct checkpoint_manifest *head,
+                       const char *const *texts, int n, char *why, size_t why_size);
+
+/* Read and check D/step-N/manifest.json. Names what is missing or damaged. */
+int checkpoint_manifest_read(struct checkpoint_manifest *out, const char *folder);
+/* The same from a text; `folder` is for sentences. */
+int checkpoint_manifest_parse(struct checkpoint_manifest *out, const char *text,
+                              const char *folder);
+/* malloc'd content of the manifest file, so that one rank can read it for all. */
+int checkpoint_manifest_text(const char *folder, char **text);
+
+/* ---- folders ---- */
+
+/*
+ * The published steps in `root`, ascending; malloc'd. 0 of them when there are none or no such
+ * folder. A folder without a manifest is not counted.
+ */
+int checkpoint_steps(const char *root, int64_t **steps);
+void checkpoint_step_folder(const char *root, int64_t step, char *out, size_t size);
+
+/*
+ * What --resume-from means: a folder of a step itself, or the newest step in it. FAIL_FILE "no
+ * checkpoint". `previous` (may be NULL) gets the folder of the one before, or "".
+ */
+int checkpoint_find(const char *given, char *folder, size_t size, char *previous,
+                    size_t previous_size);
+
+/* Remove a folder that holds a checkpoint's files; its manifest goes first. Best effort. */
+void checkpoint_remove(const char *folder);
+
+/* Remove all but the newest `keep` published steps (0: keep all). */
+void checkpoint_prune(const char *root, int64_t keep);
+
+/* fsync of a folder. */
+int checkpoint_sync_folder(const char *folder);
+
+#endif

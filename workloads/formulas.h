@@ -1,0 +1,43 @@
+/*
+ * formulas: what a step of a whole point must amount to, in closed form.
+ *
+ * Arithmetic on model, degrees and policy that shares no code with the files that build plans: the
+ * first of the three counts by which driver/proof shows that every layout does the same work. With
+ * n ranks in a group, a call of S bytes makes each send (n-1)/n S at least, an all-reduce twice that.
+ * R rows of a micro-batch, H hidden, L layers, A micro-batches, e bytes of an element, g of a
+ * gradient on its way:
+ *
+ *   tp         A micro-batches: sequence parallel: 10 L + 4 gathers and scatters of R H e (of a
+ *              layer 2 forward of either kind, 4 backward of gathers and 2 of scatters; embedding
+ *              and head 2 each), 3 more of each recomputed layer; else 4 L + 2 all-reduces, 1 more;
+ *              and one gather of 12 R tp, statistics of the loss. A step: gradients of norms and
+ *              biases that each rank has from its own rows, of replicated k and v, and 4 sums of 8.
+ *   dp         3 sums of 8; all-reduces of g P where no state is sharded, P the padded parameters
+ *              of a rank
+ *   shard      e P per gather, g P per scatter, P padded by unit (workloads/shard.h tells how
+ *              often), and 1 sum of 8
+ *   replicate  g P / shard
+ */
+#ifndef WORKLOADS_FORMULAS_H
+#define WORKLOADS_FORMULAS_H
+
+#include "workloads/transformer.h"
+
+/* Bytes that one rank sends at least in a step on an axis, the mean of the group. */
+double formula_bytes(const struct model *model, const struct degrees *degrees,
+                     const struct policy *policy, enum axis axis);
+
+/*
+ * Operations of all ranks in a step: launches and calls. Below 0: no closed form (sharded state,
+ * whose pieces depend on where tensors are cut).
+ */
+double formula_ops(const struct model *model, const struct degrees *degrees,
+                   const struct policy *policy);
+
+/* FLOPs of one sequence with what is recomputed, for HFU. */
+double formula_hardware_flops(const struct model *model, const struct policy *policy);
+
+/* Parameters that one rank computes with, padded rows included; the mean over tp is exact. */
+double formula_parameters(const struct model *model, int tp);
+
+#endif

@@ -1,0 +1,122 @@
+#include "workloads/build.h"
+
+#include "base/err.h"
+
+/* Sums over ranks of [first .. last] of the scalars, behind the compute stream. */
+static int sum_scalars(struct build *b, enum axis axis, enum scalar first, enum scalar last)
+{
+    struct tensor at = build_scalar(first);
+    struct build_call call = {COLL_ALL_REDUCE, axis, 0, DTYPE_F64, (int)last - (int)first + 1, -1,
+                              PHASE_REDUCE,    at,   at};
+    return build_collective(b, &call, b->last);
+}
+
+void build_reduce_loss(struct build *b)
+{
+    if (b->plan->layout.group[AXIS_DP].size > 1)
+        b->loss_op = sum_scalars(b, AXIS_DP, SCALAR_LOSS_SUM, SCALAR_TOKENS);
+}
+
+/* ---- norm ---- */
+
+static bool follows(const struct build *b, int piece)
+{
+    const struct reduced *a = &b->reduced[piece - 1], *c = &b->reduced[piece];
+    int64_t size = (int64_t)dtype_size((int)a->dtype);
+    return a->at.buffer == c->at.buffer && a->dtype == c->dtype && a->ready == c->ready &&
+           a->at.offset + b->plan->pieces[piece - 1].count * size == c->at.offset;
+}
+
+static bool is_counted(const struct build *b, int piece)
+{
+    return b->plan->tensors[b->plan->pieces[piece].tensor].counted;
+}
+
+/* Pieces [first, end): one run of the arena, reduced by one op. */
+static void sum_of_squares(struct build *b, int first, int end)
+{
+    const struct reduced *r = &b->reduced[first];
+    struct op op = build_op(b, OP_SUMSQ);
+    op.dtype = r->dtype;
+    op.t[0] = r->at;
+    op.t[1] = build_scalar(SCALAR_LOSS_SUM);
+    for (int i = first; i < end; i++)
+        op.shape.vector.n += b->plan->pieces[i].count;
+    build_await(b, r->ready);
+    build_add(b, &op);
+}
+
+/* What another rank of tp counts is left out; what is copied is counted once. */
+static void norm(struct build *b)
+{
+    int n = b->plan->n_pieces;
+    for (int first = 0, end; first < n; first = end) {
+        for (end = first + 1;
+             end < n && is_counted(b, end) == is_counted(b, first) && follows(b, end);)
+            end++;
+        if (is_counted(b, first))
+            sum_of_squares(b, first, end);
+    }
+    int split = b->split->norm(b);
+    if (b->tp > 1) {
+        int sum = sum_scalars(b, AXIS_TP, SCALAR_LOSS_SUM, SCALAR_SUMSQ);
+        if (b->loss_op >= 0)
+            plan_wait(b->plan, sum, b->loss_op);
+        if (split >= 0)
+            plan_wait(b->plan, sum, split);
+        build_await(b, sum);
+    } else {
+        build_await(b, split);
+        build_await(b, b->loss_op);
+    }
+}
+
+/* ---- update ---- */
+
+static struct op optimizer_op(const struct build *b, enum op_kind kind)
+{
+    const struct policy *p = b->policy;
+    struct op op = build_op(b, kind);
+    op.shape.optimizer = (struct shape_optimizer){.lr = p->lr,
+                                                  .lr_min = p->lr_min,
+                                                  .beta1 = p->beta1,
+                                                  .beta2 = p->beta2,
+                                                  .epsilon = p->epsilon,
+                                                  .clip = p->clip,
+                                                  .warm_up = p->warm_up,
+                                                  .decay_steps = p->decay_steps};
+    return op;
+}
+
+static void update_piece(struct build *b, int piece)
+{
+    const struct plan_piece *p = &b->plan->pieces[piece];
+    const struct reduced *r = &b->reduced[piece];
+    int64_t bytes = p->offset * (int64_t)sizeof(float);
+    struct op op = optimizer_op(b, OP_ADAMW);
+    op.t[0] = (struct tensor){b->plan->master, bytes};
+    op.t[1] = r->at;
+    op.t[2] = (struct tensor){BUFFER_MOMENT1, bytes};
+    op.t[3] = (struct tensor){BUFFER_MOMENT2, bytes};
+    op.t[4] = build_scalar(SCALAR_LOSS_SUM);
+    op.t[5] = b->split->rounded(b, piece);
+    op.shape.optimizer.n = p->count;
+    op.shape.optimizer.gradient = r->dtype;
+    op.shape.optimizer.weight_decay =
+        b->plan->tensors[p->tensor].decay ? b->policy->weight_decay : 0;
+    build_await(b, r->ready); /* a piece that this rank does not count in the norm */
+    b->split->updated(b, piece, build_add(b, &op));
+}
+
+void build_update(struct build *b)
+{
+    b->phase = PHASE_UPDATE;
+    b->micro = -1;
+    norm(b);
+    struct op clip = optimizer_op(b, OP_CLIP);
+    clip.t[0] = build_scalar(SCALAR_LOSS_SUM);
+    build_add(b, &clip);
+    for (int i = 0; i < b->plan->n_pieces; i++)
+        update_piece(b, i);
+    b->split->step_end(b);
+}

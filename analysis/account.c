@@ -221,6 +221,8 @@ int account_point(struct account *out, const struct record_point *point, uint64_
     a_a(out, seed);
     exposed(out);
     per_rank(out, &ledger);
+    ledger_pace(&ledger, out);
+    ledger_pop(&ledger, out);
     out->n_incomplete = ledger.n_incomplete;
     out->n_contradicting = ledger.n_contradicting;
 out:

@@ -18,7 +18,9 @@
 #include <stdint.h>
 
 #include "analysis/record.h"
+#include "analysis/shift.h"
 #include "analysis/stats.h"
+#include "analysis/straggler.h"
 
 enum account_kind {
     ACCOUNT_FULL,         /* as a user would run it */
@@ -68,6 +70,17 @@ struct account_axis {
     double skew_ns;     /* sum over calls of mean - shortest: waiting for late peers */
 };
 
+/*
+ * What the POP efficiencies are made of, instrumented steps, ns a step. Useful: a rank's compute
+ * operations. Active: those and communication outside of them (axes added up; they may overlap each
+ * other, so an active time is never more than the rank's own step). NaN when nothing is stamped.
+ */
+struct account_pop {
+    double useful_mean_ns, useful_most_ns; /* over ranks */
+    double active_most_ns;
+    double elapsed_ns; /* mean period */
+};
+
 struct account {
     const struct record_point *record; /* borrowed */
     struct account_series series[ACCOUNT_KINDS];
@@ -94,6 +107,11 @@ struct account {
     int32_t slowest;      /* rank with the most compute time, -1 unknown */
     double slowest_share; /* its excess over the median rank */
     double slowest_mads;  /* the same in 1.4826 MAD, NaN for fewer than 3 ranks or MAD 0 */
+
+    struct shift shift;         /* of the periods of full steps: did the launch keep its pace */
+    struct straggler straggler; /* instrumented steps: who is late, by compute time */
+
+    struct account_pop pop;
 
     int n_axes;
     struct account_axis *axes;

@@ -39,6 +39,12 @@ const struct cell *ledger_measured(const struct ledger *ledger, int variant, int
 /* Mark the measured cells and collect the series of all kinds. */
 void ledger_series(struct ledger *ledger, struct account_series series[ACCOUNT_KINDS]);
 
+/* Fill account->shift from the series and account->straggler from the instrumented rows. */
+void ledger_pace(const struct ledger *ledger, struct account *account);
+
+/* Fill account->pop from the instrumented rows and their stalls. */
+void ledger_pop(const struct ledger *ledger, struct account *account);
+
 /* Fill account->axes from the tables stalls and collectives. */
 int ledger_axes(struct ledger *ledger, struct account *account);
 

@@ -10,6 +10,8 @@
 #ifndef ANALYSIS_COMMAND_H
 #define ANALYSIS_COMMAND_H
 
+#include <stdbool.h>
+
 typedef int command_run(int argc, char **argv);
 
 struct command {
@@ -18,6 +20,15 @@ struct command {
     const char *usage; /* one line of --help: "schema            tables and columns of …" */
 };
 
+command_run command_check;
+command_run command_compare;
+command_run command_check_fit; /* check --fit */
+command_run command_import;
 command_run command_schema;
+
+/* What `scalereport TABLE.csv` does: import without a map. */
+int command_import_plain(char **paths, int n, bool csv, bool json);
+command_run command_fit;
+command_run command_record;
 
 #endif

@@ -9,7 +9,8 @@
  *   /study, /provenance, /launch.N   attributes: what was asked, one per option; with what (no
  *                secrets); what was different in a launch
  *   /machine     hosts, ranks (tables)
- *   /points/NNN  point (1 row), gate, work, steps, stalls, collectives, ops, memory, events
+ *   /points/NNN  point (1 row), gate, work, traffic, steps, stalls, collectives, ops, inputs,
+ *                checkpoints, drains, memory, events
  *
  * Whole files only. HDF5 does not survive a kill while open for writing, so nothing that readers
  * may see is ever open for writing: the head (head.h5) and each finished point (NNN.h5) are built
@@ -34,7 +35,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RECORD_SCHEMA = 1, RECORD_FORMULAS = 1 /* version of FORMULAS' definitions */ };
+enum { RECORD_SCHEMA = 2, RECORD_FORMULAS = 1 /* version of FORMULAS' definitions */ };
 
 /* Column types: i32 i64 f64, and text16/32/64/128/512 (char arrays, zero padded). */
 
@@ -57,7 +58,12 @@ enum { RECORD_SCHEMA = 1, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(i32, n_cpus, "", "hardware threads it may run on")                                           \
     X(i32, n_cores, "", "cores among them")                                                        \
     X(i32, oversubscribed, "", "1: more ranks share its cores than there are cores")               \
-    X(text128, cpus, "", "affinity")
+    X(text128, cpus, "", "affinity that the launcher gave")                                        \
+    X(text128, cpus_used, "", "affinity used: spread near the device; empty: as given")            \
+    X(text64, device, "", "device model, empty: the host itself")                                  \
+    X(text16, device_bus, "", "PCI address of the device")                                         \
+    X(i64, device_bytes, "B", "memory of the device")                                              \
+    X(i32, device_shared, "", "1: with another rank: functional only, its times mean nothing")
 
 /* One row per point: what it was, what it proved, what went wrong. */
 #define POINT_COLUMNS(X)                                                                           \
@@ -67,6 +73,7 @@ enum { RECORD_SCHEMA = 1, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(i32, nodes, "", "nodes used")                                                                \
     X(i32, ranks, "", "ranks used = devices")                                                      \
     X(i32, ranks_per_node, "", "ranks on each node")                                               \
+    X(i32, copies, "", "copies that ran at once, one per node, the first one measured; 1: alone")  \
     X(i32, tp, "", "tensor-parallel degree")                                                       \
     X(i32, pp, "", "pipeline-parallel degree")                                                     \
     X(i32, cp, "", "context-parallel degree")                                                      \
@@ -79,7 +86,11 @@ enum { RECORD_SCHEMA = 1, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(text16, dtype, "", "dtype of parameters and activations")                                    \
     X(text16, device, "", "device type")                                                           \
     X(text16, comm, "", "communicator type")                                                       \
-    X(text16, input, "", "input kind")                                                             \
+    X(text64, topology, "", "machine whose time a timed device keeps, empty: a real device")       \
+    X(f64, critical_ms, "ms", "critical path of the plan on that topology, 0: a real device")      \
+    X(f64, late_ms, "ms", "timed device: mean overrun of kernels' deadlines, worst rank")          \
+    X(f64, late_most_ms, "ms", "timed device: largest overrun, all ranks")                         \
+    X(text64, input, "", "synthetic, memory or file:NAME")                                         \
     X(i64, global_batch, "samples", "samples a step, all ranks")                                   \
     X(i64, micro_batch, "samples", "samples of a micro-batch of one rank")                         \
     X(i64, micro_steps, "", "micro-steps a step (accumulation)")                                   \
@@ -129,6 +140,18 @@ enum { RECORD_SCHEMA = 1, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(f64, plan, "", "sum over the ops of the plan")                                               \
     X(f64, executed, "", "counted where kernels launch and calls are posted")                      \
     X(i32, passed, "", "1: all three agree, and agree with the base point")
+
+/* One row per axis that communicates and level. Which bytes cross nodes is the library's choice; here
+ * a ring in the order of the members is assumed. Sums over ranks, a step. */
+#define TRAFFIC_COLUMNS(X)                                                                         \
+    X(text16, axis, "", "dp, tp, ...")                                                             \
+    X(text16, level, "", "inside: within nodes; across: from node to node")                        \
+    X(i64, calls, "", "calls of the axis, all ranks")                                              \
+    X(f64, formula, "B", "closed form from model, layout and policy")                              \
+    X(f64, plan, "B", "sum over the ops of the plan")                                              \
+    X(f64, executed, "B", "of the calls that were posted")                                         \
+    X(f64, most, "B", "what the rank sends that sends the most, plan")                             \
+    X(i32, passed, "", "1: all three agree")
 
 /* variant: 0 full, 1 compute-only, 2 comm-only. One row per point, variant, step and rank. */
 #define STEP_FLAGS(X)                                                                              \
@@ -202,11 +225,78 @@ enum { RECORD_SCHEMA = 1, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(i64, duration_ns, "ns", "")                                                                  \
     X(f64, flops, "FLOP", "executed by a GEMM, else 0")
 
+/* What a step paid for its input, one row per step that takes samples (full, compute-only) and
+ * rank. */
+#define INPUT_COLUMNS(X)                                                                           \
+    X(i32, variant, "", "as steps")                                                                \
+    X(i32, step, "", "as steps")                                                                   \
+    X(i32, rank, "", "as steps")                                                                   \
+    X(i32, depth, "batches", "fewest ready batches that the step found, 0 without workers")        \
+    X(i32, waits, "", "batches that were not ready")                                               \
+    X(i64, input_ns, "ns", "taking batches, all of it")                                            \
+    X(i64, wait_ns, "ns", "of it: waiting for workers, or without them making the batch")          \
+    X(i64, read_bytes, "B", "read from files (page cache or storage) for its samples")             \
+    X(i64, cpu_ns, "ns", "CPU time of the process in the step, all threads")                       \
+    X(i64, worker_cpu_ns, "ns", "CPU time that workers took to make its batches")                  \
+    X(i64, resident_bytes, "B", "resident set of the process at the end of the step's block")
+
+/* One row per save of the training state, or restore of it, and rank. Times are counted from the call;
+ * -1: does not apply. */
+#define CHECKPOINT_FLAGS(X)                                                                        \
+    X(CHECKPOINT_FIRST, 1, "first of its mode: what is done once is in it")                        \
+    X(CHECKPOINT_OVERLAPS, 2, "wanted while the one before was still on its way")                  \
+    X(CHECKPOINT_DIRECT, 4, "O_DIRECT: past the page cache")                                       \
+    X(CHECKPOINT_FAILED, 8, "not published: the one before stays the newest")
+
+#define CHECKPOINT_COLUMNS(X)                                                                      \
+    X(text16, kind, "", "save or restore")                                                         \
+    X(text16, mode, "", "sync, staged, snapshot or lazy")                                          \
+    X(text16, file_system, "", "type of the file system of the folder")                            \
+    X(i32, save, "", "index among the saves of the mode")                                          \
+    X(i32, rank, "", "rank of the point")                                                          \
+    X(i32, flags, "", "sum of 1 first, 2 overlaps, 4 direct, 8 failed")                            \
+    X(i64, trained, "", "optimizer steps and skipped ones that it holds")                          \
+    X(i64, bytes, "B", "written or read by this rank")                                             \
+    X(i64, wait_ns, "ns", "before the call: room was still taken by the save before")              \
+    X(i64, call_ns, "ns", "of the host in the call")                                               \
+    X(i64, blocked_ns, "ns", "the compute stream held: by the call, and by waits of updates")      \
+    X(i64, staged_ns, "ns", "until all bytes were in host memory")                                 \
+    X(i64, written_ns, "ns", "until this rank's bytes were fsynced")                               \
+    X(i64, complete_ns, "ns", "until the checkpoint was published, as rank 0 sees it")             \
+    X(i64, first_quarter_ns, "ns", "writing the first quarter of the bytes")                       \
+    X(i64, last_quarter_ns, "ns", "writing the last quarter and the fsync")                        \
+    X(i64, host_bytes, "B", "host memory for staging, all ranks of the node, at most")             \
+    X(i64, read_ns, "ns", "restore: waiting for storage")                                          \
+    X(i64, verify_ns, "ns", "restore: hashing")                                                    \
+    X(i64, recut_ns, "ns", "restore: from the layout of the files to this one")                    \
+    X(i64, upload_ns, "ns", "restore: to the device, and rounding of parameters")
+
+/* Steps around saves, one row per step and rank. Each such step is a block of its own. */
+#define DRAIN_PHASES(X)                                                                            \
+    X(DRAIN_QUIET, 0, "no save is on its way")                                                     \
+    X(DRAIN_SAVING, 1, "the save was called before it")                                            \
+    X(DRAIN_DRAINING, 2, "a save is on its way")                                                   \
+    X(DRAIN_BEHIND, 3, "one of the five behind the end of a save")
+
+#define DRAIN_COLUMNS(X)                                                                           \
+    X(text16, mode, "", "as checkpoints")                                                          \
+    X(i32, save, "", "as checkpoints; of quiet steps: the save before which they ran")             \
+    X(i32, phase, "", "0 quiet, 1 saving, 2 draining, 3 behind")                                   \
+    X(i32, turn, "", "index of the step in the section that saves")                                \
+    X(i32, rank, "", "rank of the point")                                                          \
+    X(i64, start_ns, "ns", "start on this rank's device since t0, clock-corrected")                \
+    X(i64, end_ns, "ns", "end on this rank's device since t0, clock-corrected")                    \
+    X(i64, held_ns, "ns", "of it: updates waiting for their copies (lazy)")
+
 #define MEMORY_COLUMNS(X)                                                                          \
     X(i32, rank, "", "rank of the point")                                                          \
     X(text16, class, "",                                                                           \
-      "parameters, gradients, optimizer, activations, temporaries, communication, process")        \
-    X(i64, peak_bytes, "B", "")
+      "parameters, gradients, optimizer, activations, temporaries, communication; kernels; "       \
+      "reserved: all of these; process")                                                           \
+    X(i64, peak_bytes, "B", "measured; the six classes without what kernels took")                 \
+    X(i64, predicted_bytes, "B", "from the plan, before anything was taken; -1: not predicted")    \
+    X(i64, largest_bytes, "B", "of the largest tensor in it, 0: unknown")                          \
+    X(text128, largest, "", "that tensor: a parameter, or the op that touches it, with its shape")
 
 #define EVENT_COLUMNS(X)                                                                           \
     X(i64, at_ns, "ns", "since t0")                                                                \
@@ -239,6 +329,9 @@ struct gate_row {
 struct work_row {
     WORK_COLUMNS(RECORD_FIELD)
 };
+struct traffic_row {
+    TRAFFIC_COLUMNS(RECORD_FIELD)
+};
 struct step_row {
     STEP_COLUMNS(RECORD_FIELD)
 };
@@ -250,6 +343,15 @@ struct call_row {
 };
 struct op_row {
     OP_COLUMNS(RECORD_FIELD)
+};
+struct input_row {
+    INPUT_COLUMNS(RECORD_FIELD)
+};
+struct checkpoint_row {
+    CHECKPOINT_COLUMNS(RECORD_FIELD)
+};
+struct drain_row {
+    DRAIN_COLUMNS(RECORD_FIELD)
 };
 struct memory_row {
     MEMORY_COLUMNS(RECORD_FIELD)
@@ -263,16 +365,30 @@ enum step_flag {
     STEP_FLAGS(STEP_ENUM)
 #undef STEP_ENUM
 };
+enum checkpoint_flag {
+#define CHECKPOINT_ENUM(name, value, meaning) name = value,
+    CHECKPOINT_FLAGS(CHECKPOINT_ENUM)
+#undef CHECKPOINT_ENUM
+};
+enum drain_phase {
+#define DRAIN_ENUM(name, value, meaning) name = value,
+    DRAIN_PHASES(DRAIN_ENUM)
+#undef DRAIN_ENUM
+};
 enum variant { VARIANT_FULL, VARIANT_COMPUTE, VARIANT_COMM, VARIANTS };
 
 /* The tables of a point, in the order of the file: name in HDF5, row struct, columns list. */
 #define POINT_TABLES(X)                                                                            \
     X(gate, struct gate_row, GATE_COLUMNS)                                                         \
     X(work, struct work_row, WORK_COLUMNS)                                                         \
+    X(traffic, struct traffic_row, TRAFFIC_COLUMNS)                                                \
     X(steps, struct step_row, STEP_COLUMNS)                                                        \
     X(stalls, struct stall_row, STALL_COLUMNS)                                                     \
     X(collectives, struct call_row, CALL_COLUMNS)                                                  \
     X(ops, struct op_row, OP_COLUMNS)                                                              \
+    X(inputs, struct input_row, INPUT_COLUMNS)                                                     \
+    X(checkpoints, struct checkpoint_row, CHECKPOINT_COLUMNS)                                      \
+    X(drains, struct drain_row, DRAIN_COLUMNS)                                                     \
     X(memory, struct memory_row, MEMORY_COLUMNS)                                                   \
     X(events, struct event_row, EVENT_COLUMNS)
 

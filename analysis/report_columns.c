@@ -3,6 +3,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "analysis/inputs.h"
+#include "analysis/pop.h"
+#include "analysis/report_checkpoints.h"
+#include "analysis/report_pace.h"
 #include "analysis/report_proof.h"
 
 double report_ms(double ns)
@@ -128,15 +132,59 @@ static double axis_ms(const struct scaling_row *row, const char *name)
     return n > 0 ? report_ms(sum / n) : (double)NAN;
 }
 
+/* Of the run that waits most. */
+static struct inputs worst_input(const struct scaling_row *row)
+{
+    struct inputs worst, in;
+    inputs_of_point(&worst, row->runs[0].account.record);
+    for (int i = 1; i < row->n_used; i++) {
+        inputs_of_point(&in, row->runs[i].account.record);
+        if (in.wait_ns > worst.wait_ns)
+            worst = in;
+    }
+    return worst;
+}
+
+/* Of the first mode that saved; NaN where none did. */
+static struct checkpoints_mode ckpt(const struct scaling_row *row)
+{
+    struct checkpoints c = report_checkpoints(row);
+    if (c.n_modes == 0)
+        return (struct checkpoints_mode){
+            .bytes = NAN, .blocked_ns = NAN, .complete_ns = NAN, .inflation = {NAN, NAN, NAN, 0}};
+    return c.mode[0];
+}
+
+/* No save began while the one before was on its way. */
+static int64_t ckpt_accurate(const struct scaling_row *row)
+{
+    struct checkpoints c = report_checkpoints(row);
+    return c.n_modes > 0 ? c.mode[0].overlaps == 0 : REPORT_UNKNOWN;
+}
+
 /* Without a pipeline there is no bubble; with one, its replay is not in this version. */
 static double bubble_ms(const struct point_row *p)
 {
     return p->pp == 1 ? 0.0 : (double)NAN;
 }
 
+static double timed_or_nan(const struct point_row *p, double value)
+{
+    return p->topology[0] != '\0' ? value : (double)NAN;
+}
+
 static int64_t base_ranks(const struct report *r, const struct scaling_ratio *ratio)
 {
     return ratio->base >= 0 ? r->scaling->rows[ratio->base].point->ranks : REPORT_UNKNOWN;
+}
+
+/* ((X - Xp) / Xp) / ((N - Np) / Np) from the ratio form: what the added ranks deliver. */
+static double marginal(const struct report *r, const struct scaling_row *row, double ratio)
+{
+    if (row->incremental.base < 0)
+        return NAN;
+    double up = (double)row->point->ranks / r->scaling->rows[row->incremental.base].point->ranks;
+    return (ratio * up - 1.0) / (up - 1.0);
 }
 
 static const char *slowest_host(const struct scaling_row *row)
@@ -197,11 +245,11 @@ static int64_t or_unknown(int64_t value)
     X(REAL, inc_eff_pct, 100.0 * row->incremental.ratio.value)                                     \
     X(REAL, intra_GBps, UNMEASURED)                                                                \
     X(REAL, inter_GBps, UNMEASURED)                                                                \
-    X(REAL, ckpt_bytes, UNMEASURED)                                                                \
-    X(REAL, ckpt_blocked_ms, UNMEASURED)                                                           \
-    X(REAL, ckpt_complete_ms, UNMEASURED)                                                          \
-    X(REAL, ckpt_inflation_ms, UNMEASURED)                                                         \
-    X(REAL, ckpt_accurate, UNMEASURED)                                                             \
+    X(REAL, ckpt_bytes, ckpt(row).bytes)                                                           \
+    X(REAL, ckpt_blocked_ms, report_ms(ckpt(row).blocked_ns))                                      \
+    X(REAL, ckpt_complete_ms, report_ms(ckpt(row).complete_ns))                                    \
+    X(REAL, ckpt_inflation_ms, report_ms(ckpt(row).inflation.value))                               \
+    X(INTEGER, ckpt_accurate, ckpt_accurate(row))                                                  \
     X(REAL, goodput_pct, UNMEASURED)                                                               \
     X(INTEGER, wrong, report_wrong(row))                                                           \
     X(TEXT, slowest_host, slowest_host(row))                                                       \
@@ -220,7 +268,13 @@ static int64_t or_unknown(int64_t value)
     X(TEXT, dtype, p->dtype)                                                                       \
     X(TEXT, device, p->device)                                                                     \
     X(TEXT, comm, p->comm)                                                                         \
+    X(TEXT, topology, p->topology)                                                                 \
+    X(REAL, critical_ms, timed_or_nan(p, p->critical_ms))                                          \
+    X(REAL, late_ms, timed_or_nan(p, p->late_ms))                                                  \
+    X(REAL, late_most_ms, timed_or_nan(p, p->late_most_ms))                                        \
     X(TEXT, input, p->input)                                                                       \
+    X(REAL, input_wait_ms, report_ms(worst_input(row).wait_ns))                                    \
+    X(REAL, input_starved_pct, 100.0 * worst_input(row).starved_share)                             \
     X(TRUTH, emulated, p->emulated != 0)                                                           \
     X(TRUTH, oversubscribed, p->oversubscribed != 0)                                               \
     X(TRUTH, valid, row->valid)                                                                    \
@@ -251,6 +305,14 @@ static int64_t or_unknown(int64_t value)
     X(REAL, inc_eff_lo_pct, 100.0 * row->incremental.ratio.low)                                    \
     X(REAL, inc_eff_hi_pct, 100.0 * row->incremental.ratio.high)                                   \
     X(INTEGER, inc_base_ranks, base_ranks(r, &row->incremental))                                   \
+    X(INTEGER, copies, p->copies)                                                                  \
+    X(REAL, eff_loaded_pct, 100.0 * row->eff_loaded.ratio.value)                                   \
+    X(REAL, eff_loaded_lo_pct, 100.0 * row->eff_loaded.ratio.low)                                  \
+    X(REAL, eff_loaded_hi_pct, 100.0 * row->eff_loaded.ratio.high)                                 \
+    X(REAL, loaded_base_tokens_per_s, row->eff_loaded.base_tokens_per_s)                           \
+    X(REAL, marginal_eff_pct, 100.0 * marginal(r, row, row->incremental.ratio.value))              \
+    X(REAL, marginal_eff_lo_pct, 100.0 * marginal(r, row, row->incremental.ratio.low))             \
+    X(REAL, marginal_eff_hi_pct, 100.0 * marginal(r, row, row->incremental.ratio.high))            \
     X(TRUTH, unpaired, row->speedup.unpaired || row->eff_node.unpaired)                            \
     X(REAL, exposed_stall_ms, MEAN(stall_ms))                                                      \
     X(REAL, exposed_interval_ms, MEAN(interval_ms))                                                \
@@ -264,9 +326,23 @@ static int64_t or_unknown(int64_t value)
     X(REAL, disagreement_ms, MEAN(disagreement_ms))                                                \
     X(REAL, disagreement_lo_ms, MEAN(disagreement_lo_ms))                                          \
     X(REAL, disagreement_hi_ms, MEAN(disagreement_hi_ms))                                          \
+    X(REAL, pop_parallel_pct, 100.0 * pop_of(r->scaling, row).parallel)                            \
+    X(REAL, pop_balance_pct, 100.0 * pop_of(r->scaling, row).balance)                              \
+    X(REAL, pop_communication_pct, 100.0 * pop_of(r->scaling, row).communication)                  \
+    X(REAL, pop_orchestration_pct, 100.0 * pop_of(r->scaling, row).orchestration)                  \
+    X(REAL, pop_computation_pct, 100.0 * pop_of(r->scaling, row).computation)                      \
+    X(REAL, pop_global_pct, 100.0 * pop_of(r->scaling, row).global)                                \
     X(REAL, aa_ratio, MEAN(aa_ratio))                                                              \
     X(REAL, aa_ratio_lo, MEAN(aa_ratio_lo))                                                        \
     X(REAL, aa_ratio_hi, MEAN(aa_ratio_hi))                                                        \
+    X(TEXT, loss, report_pace_loss(r, row))                                                        \
+    X(REAL, independent_pct, 100.0 * row->levels.independent)                                      \
+    X(REAL, steps_pct, 100.0 * row->levels.half[LEVEL_STEPS])                                      \
+    X(REAL, launches_pct, 100.0 * row->levels.half[LEVEL_LAUNCHES])                                \
+    X(TEXT, dominates, report_pace_level(row))                                                     \
+    X(REAL, next_launch_ms, report_ms(row->next_ns.value))                                         \
+    X(REAL, next_launch_lo_ms, report_ms(row->next_ns.low))                                        \
+    X(REAL, next_launch_hi_ms, report_ms(row->next_ns.high))                                       \
     X(REAL, stamps_ratio, MEAN(stamps_ratio))                                                      \
     X(REAL, stamps_ratio_lo, MEAN(stamps_ratio_lo))                                                \
     X(REAL, stamps_ratio_hi, MEAN(stamps_ratio_hi))                                                \

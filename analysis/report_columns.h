@@ -26,6 +26,8 @@ const char *report_column_name(int column);
 struct report_value report_value(int column, const struct report *report,
                                  const struct scaling_row *row);
 
+void report_csv_value(FILE *to, struct report_value value);
+
 /* Figures that more than one form prints. */
 double report_tflops_per_device(const struct scaling_row *row);
 double report_mfu(const struct scaling_row *row); /* share; NaN without a peak */

@@ -22,7 +22,7 @@ static void print_text(FILE *to, const char *text)
     fputc('"', to);
 }
 
-static void print_value(FILE *to, struct report_value value)
+void report_csv_value(FILE *to, struct report_value value)
 {
     if (value.kind == REPORT_INTEGER || value.kind == REPORT_TRUTH) {
         if (value.integer != REPORT_UNKNOWN)
@@ -43,7 +43,7 @@ void report_csv(FILE *to, const struct report *reports, int n)
             for (int c = 0; c < report_n_columns(); c++) {
                 if (c > 0)
                     fputc(',', to);
-                print_value(to, report_value(c, &reports[i], &reports[i].scaling->rows[j]));
+                report_csv_value(to, report_value(c, &reports[i], &reports[i].scaling->rows[j]));
             }
             fputc('\n', to);
         }

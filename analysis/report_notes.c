@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/inputs.h"
 #include "analysis/report_columns.h"
+#include "analysis/report_memory.h"
+#include "analysis/report_pace.h"
 #include "base/err.h"
 
 static void note(struct notes *notes, const char *format, ...)
@@ -275,9 +278,19 @@ static void about_account(struct notes *notes, const struct account *a)
              "%s: stall and counterfactual disagree by %.3f ms, interval %.3f to %.3f without 0",
              shape, report_ms(a->disagreement_ns.value), report_ms(a->disagreement_ns.low),
              report_ms(a->disagreement_ns.high));
-    if (a->slowest_mads > 5.0 && a->slowest_share > 0.02)
+    if (a->slowest_mads > 5.0 && a->slowest_share > 0.02 && a->straggler.kind != STRAGGLER_ONE_RANK)
         note(notes, "%s: rank %d computes %.1f %% longer than the median rank (%.1f MAD)", shape,
              a->slowest, 100.0 * a->slowest_share, a->slowest_mads);
+}
+
+static void about_pace(struct notes *notes, const struct scaling_run *run)
+{
+    char shape[32], text[512];
+    notes_shape(shape, &run->account.record->point);
+    if (report_pace_shift(text, sizeof text, &run->account))
+        note(notes, "%s: %s", shape, text);
+    if (report_pace_straggler(text, sizeof text, run))
+        note(notes, "%s: %s", shape, text);
 }
 
 static void about_steps(struct notes *notes, const struct record_point *point)
@@ -306,6 +319,22 @@ static void about_events(struct notes *notes, const struct record_point *point)
     }
 }
 
+static void about_inputs(struct notes *notes, const struct scaling *s)
+{
+    char text[512];
+    for (int i = 0; i < s->n_rows; i++) {
+        const struct scaling_row *row = &s->rows[i];
+        for (int j = 0; j < row->n_runs; j++)
+            if (inputs_starved_sentence(text, sizeof text, row->runs[j].account.record))
+                note(notes, "%s", text);
+        if (inputs_gap_sentence(text, sizeof text, s, row))
+            note(notes, "%s", text);
+        for (int j = 0; j < row->n_runs; j++)
+            if (report_memory_sentence(text, sizeof text, row->runs[j].account.record))
+                note(notes, "%s", text);
+    }
+}
+
 /* Options of the driver for its own tests; a study made with one is no study of this machine. */
 static void about_faults(struct notes *notes, const struct report *report)
 {
@@ -316,6 +345,26 @@ static void about_faults(struct notes *notes, const struct report *report)
              delay);
     if (drop[0] != '\0' && strcmp(drop, "-1") != 0)
         note(notes, "AN OPERATION WAS LEFT OUT: --test-drop-op %s; this is a test", drop);
+}
+
+static void about_loaded(struct notes *notes, const struct scaling *s)
+{
+    for (int i = 0; i < s->n_rows; i++) {
+        const struct scaling_row *row = &s->rows[i];
+        const struct stats_interval *r = &row->eff_node.ratio;
+        char shape[32], ends[64] = "";
+        if (row->point->copies <= 1 || isnan(r->value))
+            continue;
+        notes_shape(shape, row->point);
+        if (isfinite(r->low) && isfinite(r->high))
+            snprintf(ends, sizeof ends, " (%.1f to %.1f)", 100.0 * r->low, 100.0 * r->high);
+        note(notes, "%s while all %d nodes did the same gives %.1f %%%s of what it gives alone%s",
+             shape, row->point->copies, 100.0 * r->value, ends,
+             fabs(r->value - 1.0) > 0.02
+                 ? ": nodes share something, and efficiency is given against "
+                   "both bases"
+                 : "");
+    }
 }
 
 void notes_collect(struct notes *out, const struct report *report)
@@ -329,7 +378,9 @@ void notes_collect(struct notes *out, const struct report *report)
     about_points(out, s);
     about_base(out, s, false, "speedup");
     about_base(out, s, true, "eff_node");
+    about_loaded(out, s);
     about_peaks(out, s);
+    about_inputs(out, s);
     for (int i = 0; i < report->n_files; i++)
         if (!report->files[i]->whole)
             note(out, "%s is a parts directory: the study has not been finished",
@@ -339,6 +390,7 @@ void notes_collect(struct notes *out, const struct report *report)
         about_validity(out, row, s->n_launches > 1);
         for (int j = 0; j < row->n_runs; j++) {
             about_account(out, &row->runs[j].account);
+            about_pace(out, &row->runs[j]);
             about_steps(out, row->runs[j].account.record);
             about_events(out, row->runs[j].account.record);
         }

@@ -122,7 +122,7 @@ static void write_data(FILE *to, struct curve *curve, int k)
     for (int valid = 1; valid >= 0; valid--) {
         fprintf(to, "$%s_%d << END\n", valid ? "curve" : "invalid", k);
         for (int i = 0; (row = next_row(curve, &i)) != NULL;) {
-            if (row->valid != (valid == 1))
+            if (row->valid != (valid == 1) || row->point->copies > 1)
                 continue;
             const struct scaling_row *base = row->speedup.base < 0 ? row : &rows[row->speedup.base];
             curve->drawn[valid]++;
@@ -157,7 +157,8 @@ static int write_steps(FILE *to, const struct curve *curves, int n)
         const struct scaling_row *row;
         for (int i = 0; (row = next_row(&curves[k], &i)) != NULL;) {
             char shape[32];
-            if (!row->valid || !isfinite(column_value(&curves[k], row, parts[0])))
+            if (!row->valid || row->point->copies > 1 ||
+                !isfinite(column_value(&curves[k], row, parts[0])))
                 continue;
             notes_shape(shape, row->point);
             if (n > 1)

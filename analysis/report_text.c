@@ -4,9 +4,14 @@
 #include <string.h>
 
 #include "analysis/report_columns.h"
+#include "analysis/report_checkpoints.h"
+#include "analysis/report_inputs.h"
+#include "analysis/report_laws.h"
 #include "analysis/report_notes.h"
+#include "analysis/report_pace.h"
 #include "analysis/report_proof.h"
 #include "analysis/report_table.h"
+#include "analysis/run_record.h"
 
 static const char *plural(int64_t n)
 {
@@ -52,8 +57,10 @@ static void print_machine(FILE *to, const struct record_head *head)
 
 static void print_work(FILE *to, const struct point_row *p)
 {
-    fprintf(to, "# work    model %s, %lld parameters, %s; device %s, communicator %s; input %s\n",
-            p->model, (long long)p->parameters, p->dtype, p->device, p->comm, p->input);
+    fprintf(to,
+            "# work    model %s, %lld parameters, %s; device %s%s%s, communicator %s; input %s\n",
+            p->model, (long long)p->parameters, p->dtype, p->device,
+            p->topology[0] != '\0' ? ": " : "", p->topology, p->comm, p->input);
     if (strncmp(p->scaling, "weak", sizeof p->scaling) == 0)
         fprintf(to,
                 "# weak scaling: work grows with ranks; efficiency is the rate per rank kept\n");
@@ -110,7 +117,9 @@ static void print_mfu(FILE *to, const struct scaling_row *row)
     fprintf(
         to,
         "# MFU     model FLOPs (forward and backward, causal half, logits, no recompute) over a "
-        "measured rate, not a vendor's peak:\n#         %.4g TFLOP/s a device (%s)\n",
+        "%s:\n#         %.4g TFLOP/s a device (%s)\n",
+        row->point->topology[0] != '\0' ? "peak of the topology"
+                                        : "measured rate, not a vendor's peak",
         row->peak_flops / 1e12, row->peak_source);
 }
 
@@ -127,21 +136,45 @@ static void ratio_cell(struct table *t, const struct scaling_ratio *ratio, doubl
     table_marked(t, factor * ratio->ratio.value, decimals, ratio->unpaired ? "u" : "");
 }
 
+/* Kernels that compute nothing, unless something else of the point failed. */
+static bool is_timed(const struct scaling_row *row)
+{
+    return strncmp(row->point->gate, "no numerics", sizeof row->point->gate) == 0;
+}
+
 static void flags_cell(struct table *t, const struct scaling_row *row)
 {
     char text[TABLE_CELL];
     bool work = strncmp(row->point->gate, "failed", sizeof row->point->gate) != 0 &&
                 strcmp(proof_of_work(row), "failed") == 0;
-    snprintf(text, sizeof text, "%s%s%s%s", report_status(row), work ? ":work" : "",
-             row->point->emulated ? ",emul" : "", row->point->oversubscribed ? ",over" : "");
+    snprintf(text, sizeof text, "%s%s%s%s%s%s", report_status(row), work ? ":work" : "",
+             row->point->copies > 1 ? ",loaded" : "", row->point->emulated ? ",emul" : "",
+             row->point->oversubscribed ? ",over" : "",
+             row->point->topology[0] != '\0' ? ",timed" : "");
     table_text(t, text);
+}
+
+/* The base while all nodes work is worth a column where it says something else: beyond 2 %. */
+static bool loaded_differs(const struct scaling *s, int set)
+{
+    for (int i = 0; i < s->n_rows; i++) {
+        const struct scaling_row *row = &s->rows[i];
+        double ratio = row->eff_node.ratio.value / row->eff_loaded.ratio.value;
+        if (row->set == set && fabs(ratio - 1.0) > 0.02)
+            return true;
+    }
+    return false;
 }
 
 static void print_curve(FILE *to, const struct scaling *s, int set)
 {
     struct table t;
-    table_open(&t, "nodes ranks tokens/s +-_% tokens/s/dev speedup +- eff_dev_% eff_node_% inc_% "
-                   "step_ms TFLOP/s/dev MFU_% steps gate status");
+    bool loaded = loaded_differs(s, set);
+    table_open(&t, loaded
+                       ? "nodes ranks tokens/s +-_% tokens/s/dev speedup +- eff_dev_% eff_node_% "
+                         "eff_loaded_% inc_% step_ms TFLOP/s/dev MFU_% steps gate status"
+                       : "nodes ranks tokens/s +-_% tokens/s/dev speedup +- eff_dev_% eff_node_% "
+                         "inc_% step_ms TFLOP/s/dev MFU_% steps gate status");
     for (int i = 0; i < s->n_rows; i++) {
         const struct scaling_row *row = &s->rows[i];
         if (row->set != set)
@@ -155,12 +188,14 @@ static void print_curve(FILE *to, const struct scaling *s, int set)
         table_real(&t, larger_side(&row->speedup.ratio), 3);
         ratio_cell(&t, &row->eff_device, 100.0, 1);
         ratio_cell(&t, &row->eff_node, 100.0, 1);
+        if (loaded)
+            ratio_cell(&t, &row->eff_loaded, 100.0, 1);
         ratio_cell(&t, &row->incremental, 100.0, 1);
         table_real(&t, report_ms(row->step_ns.value), 3);
         table_digits(&t, report_tflops_per_device(row), 3);
         table_real(&t, 100.0 * report_mfu(row), 1);
         table_int(&t, row->step_ns.n);
-        table_text(&t, row->point->gate);
+        table_text(&t, is_timed(row) ? "no-numerics" : row->point->gate);
         flags_cell(&t, row);
     }
     table_close(&t, to);
@@ -178,7 +213,7 @@ static void print_notes(FILE *to, const struct report *r)
 /* Loud and first: what would be misread without it. */
 static void print_labels(FILE *to, const struct scaling *s)
 {
-    int emulated = 0, over = 0, invalid = 0;
+    int emulated = 0, over = 0, invalid = 0, timed = 0;
     char text[512];
     if (notes_noisy(text, sizeof text, s))
         fprintf(to, "# %s\n", text);
@@ -186,7 +221,13 @@ static void print_labels(FILE *to, const struct scaling *s)
         emulated += s->rows[i].point->emulated != 0;
         over += s->rows[i].point->oversubscribed != 0;
         invalid += !s->rows[i].valid;
+        timed += s->rows[i].point->topology[0] != '\0';
     }
+    if (timed > 0)
+        fprintf(to,
+                "# TIMED: %d of %d point%s computed nothing: kernels are the cost model's, "
+                "communication is this machine's\n",
+                timed, s->n_rows, plural(s->n_rows));
     if (emulated > 0)
         fprintf(to, "# EMULATED NODES: %d of %d point%s ran declared nodes on one host\n", emulated,
                 s->n_rows, plural(s->n_rows));
@@ -200,6 +241,21 @@ static void print_labels(FILE *to, const struct scaling *s)
     fprintf(to, "# proof   %s\n", text);
 }
 
+/* Batch and window: what must agree before two figures may be compared. */
+static void print_contract(FILE *to, const struct scaling_row *row)
+{
+    const struct point_row *p = row->point;
+    const struct record_head *head = &row->runs[0].file->head;
+    char window[256];
+    fprintf(to, "# batch   micro-batch %lld x %lld tokens; launcher %s\n",
+            (long long)p->micro_batch, (long long)p->sequence,
+            record_head_get(head, "provenance", "launcher")
+                ? record_head_get(head, "provenance", "launcher")
+                : "not recorded");
+    run_record_rule(head, window, sizeof window);
+    fprintf(to, "# window  %s\n", window);
+}
+
 /* What the rows of a set have in common, their bases, and their curve. */
 static void print_set(FILE *to, const struct scaling *s, int first)
 {
@@ -208,6 +264,7 @@ static void print_set(FILE *to, const struct scaling *s, int first)
         fprintf(to, "#\n# set %d of %d: points of different sets are not compared\n", row->set,
                 s->n_sets);
     print_work(to, row->point);
+    print_contract(to, row);
     print_bases(to, s, row->set);
     print_mfu(to, row);
     fprintf(to, "# +-      95 %% interval; %s\n#\n", notes_coverage(s));
@@ -223,8 +280,12 @@ void report_text(FILE *to, const struct report *report)
     for (int i = 0; i < s->n_rows; i++)
         if (i == 0 || s->rows[i].set != s->rows[i - 1].set)
             print_set(to, s, i);
+    report_inputs_text(to, report);
+    report_checkpoints_text(to, report);
     print_notes(to, report);
+    report_pace(to, report);
     report_text_details(to, report);
+    report_laws(to, report);
     fprintf(to, "#\n# columns are defined in analysis/README.md; scalereport schema describes the "
                 "file\n");
 }

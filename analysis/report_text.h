@@ -7,5 +7,10 @@
 #include "analysis/report.h"
 
 void report_text_details(FILE *to, const struct report *report);
+void report_text_pop(FILE *to,
+                     const struct scaling *scaling); /* why efficiency fell, a row a point */
+
+/* Bytes by axis and level; nothing where no file has them. */
+void report_text_traffic(FILE *to, const struct scaling *scaling, bool launches);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "analysis/report_columns.h"
+#include "analysis/report_memory.h"
 #include "analysis/report_notes.h"
 #include "analysis/report_table.h"
 
@@ -209,6 +210,7 @@ void report_text_details(FILE *to, const struct report *report)
 {
     const struct scaling *s = report->scaling;
     bool launches = s->n_launches > 1;
+    report_text_pop(to, s);
     if (launches)
         fprintf(to, "#\n# launch is FILE.LAUNCH: the file as listed above from 0, and its launch, "
                     "0 or that of a --resume\n");
@@ -223,4 +225,6 @@ void report_text_details(FILE *to, const struct report *report)
             tables[i].row(&t, &s->runs[j], launches);
         table_close(&t, to);
     }
+    report_text_traffic(to, s, launches);
+    report_memory(to, s, launches);
 }

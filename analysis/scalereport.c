@@ -19,7 +19,7 @@
 #include "analysis/record.h"
 #include "analysis/report.h"
 #include "analysis/report_plot.h"
-#include "analysis/scaling.h"
+#include "analysis/studies.h"
 #include "base/err.h"
 #include "base/opt.h"
 
@@ -71,7 +71,16 @@ static const struct opt options[] = {
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
 static const struct command commands[] = {
+    {"record", command_record,
+     "FILE.h5...: the batch and window contract, a JSON object per point and launch"},
+    {"import", command_import, "FILE... [--map ...]: CSV, nccl-tests, training and MLPerf logs"},
+    {"check", command_check,
+     "whether the plans of all ranks of a layout fit together, and what they hold and send"},
+    {"compare", command_compare,
+     "FILE.h5...: what differs, then layouts ranked at equal work, and why"},
     {"schema", command_schema, "tables and columns of a study file"},
+    {"fit", command_fit,
+     "FILE...: laws of a curve, forecasts with intervals, alpha and B of collectives"},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -103,98 +112,16 @@ static void print_version(void)
     printf("jansson %s\n", jansson_version_str());
 }
 
-/* Everything read and derived; zeroed and releasable at any time. */
-struct work {
-    int n_files, n_reports;
-    struct record_file *files;          /* [n_files] */
-    const struct record_file **grouped; /* [n_files] the same, by study */
-    struct scaling *scalings;           /* [n_reports] */
-    struct report *reports;             /* [n_reports] */
-};
-
-static void work_release(struct work *work)
-{
-    for (int i = 0; i < work->n_reports; i++)
-        scaling_release(&work->scalings[i]);
-    for (int i = 0; i < work->n_files; i++)
-        record_file_release(&work->files[i]);
-    free(work->files);
-    free(work->grouped);
-    free(work->scalings);
-    free(work->reports);
-    *work = (struct work){0};
-}
-
-static bool same_study(const struct record_file *a, const struct record_file *b)
-{
-    return strcmp(a->head.study_digest, b->head.study_digest) == 0;
-}
-
-static int read_files(struct work *work, char **paths, int n)
-{
-    work->files = must_alloc((size_t)n, sizeof *work->files);
-    for (int i = 0; i < n; i++) {
-        int rc = record_read(&work->files[i], paths[i]);
-        if (rc != 0)
-            return rc;
-        work->n_files++;
-        for (int j = 0; j < i; j++)
-            if (same_study(&work->files[i], &work->files[j]) &&
-                work->files[i].head.t0_unix_ns == work->files[j].head.t0_unix_ns)
-                return fail(FAIL_USAGE,
-                            "%s and %s hold the same launch: it would count twice; give one of "
-                            "them",
-                            paths[j], paths[i]);
-    }
-    return 0;
-}
-
-/* Files of one study side by side, studies in the order in which they were first named. */
-static void group_files(struct work *work)
-{
-    int n = 0;
-    work->grouped = must_alloc((size_t)work->n_files, sizeof *work->grouped);
-    work->reports = must_alloc((size_t)work->n_files, sizeof *work->reports);
-    for (int i = 0; i < work->n_files; i++) {
-        int earlier = 0;
-        while (earlier < i && !same_study(&work->files[earlier], &work->files[i]))
-            earlier++;
-        if (earlier < i)
-            continue;
-        struct report *report = &work->reports[work->n_reports++];
-        *report = (struct report){.files = work->grouped + n, .seed = SEED};
-        for (int j = i; j < work->n_files; j++)
-            if (same_study(&work->files[i], &work->files[j])) {
-                work->grouped[n++] = &work->files[j];
-                report->n_files++;
-            }
-    }
-}
-
-static int analyse(struct work *work)
-{
-    group_files(work);
-    work->scalings = must_alloc((size_t)work->n_reports, sizeof *work->scalings);
-    for (int i = 0; i < work->n_reports; i++) {
-        struct report *report = &work->reports[i];
-        int rc = scaling_init(&work->scalings[i], report->files, report->n_files, SEED);
-        if (rc != 0)
-            return rc;
-        report->scaling = &work->scalings[i];
-    }
-    return 0;
-}
-
-static int print_reports(const struct work *work, const struct options *asked)
+static int print_reports(const struct studies *studies, const struct options *asked)
 {
     if (asked->csv)
-        report_csv(stdout, work->reports, work->n_reports);
+        report_csv(stdout, studies->reports, studies->n);
     else if (asked->json)
-        return report_json(stdout, work->reports, work->n_reports);
-    for (int i = 0; i < work->n_reports && !asked->csv; i++) {
+        return report_json(stdout, studies->reports, studies->n);
+    for (int i = 0; i < studies->n && !asked->csv; i++) {
         if (i > 0)
             printf("\n");
-        report_text(stdout, &work->reports[i]);
+        report_text(stdout, &studies->reports[i]);
     }
     return 0;
 }
@@ -207,23 +134,46 @@ static int flush_output(void)
     return 0;
 }
 
+/* A plain file that neither is HDF5 nor is named like a study. */
+static bool is_table(const char *path)
+{
+    char head[4] = "";
+    size_t length = strlen(path);
+    FILE *file = length > 3 && strcmp(path + length - 3, ".h5") == 0 ? NULL : fopen(path, "rb");
+    if (file == NULL)
+        return false;
+    size_t n = fread(head, 1, sizeof head, file);
+    bool readable = n > 0 || !ferror(file); /* a folder is not */
+    fclose(file);
+    return readable && memcmp(head, "\x89HDF", 4) != 0;
+}
+
 static int report_files(char **paths, int n, const struct options *asked)
 {
-    struct work work = {0};
+    struct studies studies = {0};
     int rc;
     if (asked->csv && asked->json)
         return fail(FAIL_USAGE, "--csv and --json were both given: one form at a time");
     if (n == 0)
         return fail(FAIL_USAGE, "no study file was named: scalereport FILE.h5 (see --help)");
+    int tables = 0;
+    for (int i = 0; i < n; i++)
+        tables += is_table(paths[i]);
+    if (tables > 0 && (tables < n || asked->plot[0] != '\0'))
+        return fail(FAIL_USAGE, "%s",
+                    tables < n ? "study files and tables in one call: report "
+                                 "them one after the other"
+                               : "--plot draws study files, and a table was named");
+    if (tables > 0)
+        return command_import_plain(paths, n, asked->csv, asked->json);
     if (asked->plot[0] != '\0')
         TRY(report_plot_check(asked->plot));
-    TRY(read_files(&work, paths, n));
-    TRY(analyse(&work));
-    TRY(print_reports(&work, asked));
+    TRY(studies_read(&studies, paths, n, SEED));
+    TRY(print_reports(&studies, asked));
     if (asked->plot[0] != '\0')
-        TRY(report_plot(work.reports, work.n_reports, asked->plot, asked->title));
+        TRY(report_plot(studies.reports, studies.n, asked->plot, asked->title));
 out:
-    work_release(&work);
+    studies_release(&studies);
     return rc;
 }
 

@@ -26,6 +26,7 @@ static int set_order(const struct point_row *a, const struct point_row *b)
                            strncmp(a->model, b->model, sizeof a->model),
                            strncmp(a->dtype, b->dtype, sizeof a->dtype),
                            strncmp(a->device, b->device, sizeof a->device),
+                           strncmp(a->topology, b->topology, sizeof a->topology),
                            strncmp(a->input, b->input, sizeof a->input)};
     const int by_number[] = {order_of(a->sequence, b->sequence),
                              order_of(a->micro_batch, b->micro_batch),
@@ -47,7 +48,7 @@ static int set_order(const struct point_row *a, const struct point_row *b)
 static int row_order(const struct point_row *a, const struct point_row *b)
 {
     const int by[] = {set_order(a, b), order_of(a->ranks, b->ranks), order_of(a->nodes, b->nodes),
-                      order_of(a->point, b->point)};
+                      order_of(a->copies, b->copies), order_of(a->point, b->point)};
     for (size_t i = 0; i < sizeof by / sizeof *by; i++)
         if (by[i] != 0)
             return by[i];
@@ -119,6 +120,18 @@ static double tokens_of(const struct account *a)
     return a->tokens_per_step;
 }
 
+static void look_at_launches(struct scaling_row *row, const struct stats_series *series)
+{
+    double *means = must_alloc((size_t)row->n_used + 1, sizeof *means);
+    int n = 0;
+    for (int i = 0; i < row->n_used; i++)
+        if (series[i].n > 0)
+            means[n++] = stats_mean(series[i].x, series[i].n);
+    launches_next(means, n, level, &row->next_ns);
+    launches_find_levels(series, row->n_used, level, &row->levels);
+    free(means);
+}
+
 static void measure_row(struct scaling_row *row, uint64_t seed)
 {
     struct stats_series *series = must_alloc((size_t)row->n_used, sizeof *series);
@@ -126,6 +139,7 @@ static void measure_row(struct scaling_row *row, uint64_t seed)
         series[i] = periods(&row->runs[i]);
     stats_launches_interval(series, row->n_used, level, seed, &row->step_ns);
     stats_positive(&row->step_ns);
+    look_at_launches(row, series);
     free(series);
     row->tokens_per_step = scaling_mean(row, tokens_of);
     double tokens = row->tokens_per_step * 1e9;
@@ -258,7 +272,7 @@ static struct scaling_ratio compare(const struct scaling *s, const struct scalin
 static bool joins(const struct scaling_row *smaller, const struct scaling_row *row)
 {
     const struct point_row *q = smaller->point, *p = row->point;
-    return smaller->valid && smaller->set == row->set && smaller->step_ns.n > 0 &&
+    return smaller->valid && q->copies <= 1 && smaller->set == row->set && smaller->step_ns.n > 0 &&
            (q->ranks_per_node == p->ranks_per_node ||
             (q->nodes == 1 && q->ranks_per_node < p->ranks_per_node));
 }
@@ -292,33 +306,62 @@ static void find_bases(const struct scaling *s, const struct scaling_row *row, i
     }
 }
 
+static int find_loaded(const struct scaling *s, const struct scaling_row *row)
+{
+    for (int i = 0; i < s->n_rows; i++) {
+        const struct scaling_row *r = &s->rows[i];
+        if (r->valid && r->point->copies > 1 && !r->point->oversubscribed && r->set == row->set &&
+            r->step_ns.n > 0 && r->point->ranks_per_node == row->point->ranks_per_node)
+            return i;
+    }
+    return -1;
+}
+
+/* The same per rank. The resampling against a base that `known` has already is taken from there. */
+static struct scaling_ratio compare_per_rank(const struct scaling *s, const struct scaling_row *row,
+                                             int base, const struct scaling_ratio *known,
+                                             uint64_t seed)
+{
+    if (base < 0 || base != known->base)
+        return compare(s, row, base, 1.0, seed);
+    struct scaling_ratio out = *known;
+    double each = (double)s->rows[base].point->ranks / row->point->ranks;
+    out.ratio.value *= each;
+    out.ratio.low *= each;
+    out.ratio.high *= each;
+    return out;
+}
+
 static void compare_row(const struct scaling *s, struct scaling_row *row, uint64_t seed)
 {
     int smallest = -1, device = -1, node = -1, previous = -1;
     if (row->valid)
         find_bases(s, row, &smallest, &device, &node, &previous);
     row->speedup = compare(s, row, smallest, 0.0, seed);
-    row->efficiency = compare(s, row, smallest, 1.0, seed);
-    row->eff_device = compare(s, row, device, 1.0, seed);
-    row->eff_node = compare(s, row, node, 1.0, seed);
-    row->incremental = compare(s, row, previous, 1.0, seed);
+    row->efficiency = compare_per_rank(s, row, smallest, &row->speedup, seed);
+    row->eff_device = compare_per_rank(s, row, device, &row->speedup, seed);
+    row->eff_node = compare_per_rank(s, row, node, &row->speedup, seed);
+    row->incremental =
+        compare_per_rank(s, row, row->point->copies > 1 ? -1 : previous, &row->speedup, seed);
+    row->eff_loaded = compare(s, row, row->valid ? find_loaded(s, row) : -1, 1.0, seed);
 }
 
-int scaling_init(struct scaling *out, const struct record_file *const *files, int n_files,
-                 uint64_t seed)
+int scaling_add(struct scaling *out, const struct record_file *file, int file_index, uint64_t seed)
 {
-    int rc = 0, n = 0;
-    *out = (struct scaling){0};
-    for (int i = 0; i < n_files; i++)
-        n += files[i]->n_points;
-    out->runs = must_alloc((size_t)n + 1, sizeof *out->runs);
-    for (int i = 0; i < n_files; i++)
-        for (int j = 0; j < files[i]->n_points; j++) {
-            struct scaling_run *run = &out->runs[out->n_runs];
-            *run = (struct scaling_run){.file = files[i], .file_index = i};
-            TRY(account_point(&run->account, &files[i]->points[j], seed + (uint64_t)j));
-            out->n_runs++;
-        }
+    out->runs = must_grow(out->runs, (size_t)(out->n_runs + file->n_points + 1), sizeof *out->runs);
+    for (int j = 0; j < file->n_points; j++) {
+        struct scaling_run *run = &out->runs[out->n_runs];
+        *run = (struct scaling_run){.file = file, .file_index = file_index};
+        int rc = account_point(&run->account, &file->points[j], seed + (uint64_t)j);
+        if (rc != 0)
+            return rc;
+        out->n_runs++;
+    }
+    return 0;
+}
+
+void scaling_join(struct scaling *out, uint64_t seed)
+{
     qsort(out->runs, (size_t)out->n_runs, sizeof *out->runs, run_order);
     out->n_launches = count_launches(out);
     make_rows(out, seed);
@@ -326,6 +369,16 @@ int scaling_init(struct scaling *out, const struct record_file *const *files, in
         compare_row(out, &out->rows[i], seed + (uint64_t)i);
     for (int i = 0; i < out->n_rows; i++)
         find_peak(out, &out->rows[i]);
+}
+
+int scaling_init(struct scaling *out, const struct record_file *const *files, int n_files,
+                 uint64_t seed)
+{
+    int rc = 0;
+    *out = (struct scaling){0};
+    for (int i = 0; i < n_files; i++)
+        TRY(scaling_add(out, files[i], i, seed));
+    scaling_join(out, seed);
 out:
     if (rc != 0)
         scaling_release(out);
@@ -339,18 +392,4 @@ void scaling_release(struct scaling *scaling)
     free(scaling->runs);
     free(scaling->rows);
     *scaling = (struct scaling){0};
-}
-
-double scaling_mean(const struct scaling_row *row, double (*figure)(const struct account *))
-{
-    double sum = 0.0;
-    int n = 0;
-    for (int i = 0; i < row->n_used; i++) {
-        double value = figure(&row->runs[i].account);
-        if (!isnan(value)) {
-            sum += value;
-            n++;
-        }
-    }
-    return n > 0 ? sum / n : (double)NAN;
 }

@@ -7,7 +7,8 @@
  * with smaller parts of one node: 2x8 and 4x4 are never joined.
  *
  * A run whose gate or work proof failed stays visible with its reason, but enters no curve and is
- * never a base. Every ratio names its base. A ratio whose two sides share no launch is `unpaired`.
+ * never a base. A row of several copies (one node measured while all nodes did the same) is no point
+ * of the curve either: it is the second base of efficiency. Every ratio names its base. A ratio whose two sides share no launch is `unpaired`.
  * With fewer than three launches intervals cover variation within a launch only.
  */
 #ifndef ANALYSIS_SCALING_H
@@ -17,6 +18,7 @@
 #include <stdint.h>
 
 #include "analysis/account.h"
+#include "analysis/launches.h"
 #include "analysis/record.h"
 #include "analysis/stats.h"
 
@@ -45,6 +47,8 @@ struct scaling_row {
     bool valid;
     double tokens_per_step;             /* valid tokens */
     struct stats_interval step_ns;      /* mean period: capacity */
+    struct launches_levels levels;      /* what its interval is made of */
+    struct stats_interval next_ns;      /* where the mean period of one more launch falls */
     struct stats_interval tokens_per_s; /* all ranks */
     double p50_ns, p95_ns, p99_ns, cv;  /* longest rank's step, runs pooled */
     double peak_flops;                  /* of a device: the largest of the set's runs; NaN */
@@ -55,6 +59,7 @@ struct scaling_row {
     struct scaling_ratio eff_device;    /* per rank, against one device */
     struct scaling_ratio eff_node;      /* per rank, against one node of the same shape */
     struct scaling_ratio incremental;   /* per rank, against the next smaller row */
+    struct scaling_ratio eff_loaded;    /* per rank, against one node while all nodes worked */
 };
 
 struct scaling {
@@ -66,6 +71,17 @@ struct scaling {
 /* `files` have one digest and stay as they are while `out` is used. Fails as account_point does. */
 int scaling_init(struct scaling *out, const struct record_file *const *files, int n_files,
                  uint64_t seed);
+
+/*
+ * The same in parts, for many files: `out` is zeroed, files are added one by one in the order of
+ * file_index, then joined. Between the two the caller may drop the rows of a file that only its
+ * accounts need, as scaling_drop_steps does: all step rows but one of most skipped updates, unless
+ * the point has rows of inputs, which are read beside the steps.
+ */
+int scaling_add(struct scaling *out, const struct record_file *file, int file_index, uint64_t seed);
+void scaling_join(struct scaling *out, uint64_t seed);
+void scaling_drop_steps(struct record_file *file);
+
 void scaling_release(struct scaling *scaling);
 
 /* Whether one of the used runs of `row` is of the launch of `run`. */

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include <gsl/gsl_cdf.h>
-#include <gsl/gsl_sort.h>
 #include <gsl/gsl_statistics_double.h>
 
 #include "base/err.h"
@@ -30,11 +29,17 @@ double stats_cv(const double *x, int64_t n)
     return n > 0 && mean != 0.0 ? stats_deviation(x, n) / mean : NAN;
 }
 
+static int by_value(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
 static double *sorted_copy(const double *x, int64_t n)
 {
     double *copy = must_alloc((size_t)n, sizeof *copy);
     memcpy(copy, x, (size_t)n * sizeof *copy);
-    gsl_sort(copy, 1, (size_t)n);
+    qsort(copy, (size_t)n, sizeof *copy, by_value);
     return copy;
 }
 
@@ -49,9 +54,10 @@ double stats_quantile(const double *x, int64_t n, double p)
 {
     if (n <= 0)
         return NAN;
-    double *sorted = sorted_copy(x, n);
-    double value = sorted[nearest_rank(n, p) - 1];
-    free(sorted);
+    double *copy = must_alloc((size_t)n, sizeof *copy);
+    memcpy(copy, x, (size_t)n * sizeof *copy);
+    double value = gsl_stats_select(copy, 1, (size_t)n, (size_t)nearest_rank(n, p) - 1);
+    free(copy);
     return value;
 }
 

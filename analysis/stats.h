@@ -3,8 +3,8 @@
  *
  * A series is an array of doubles in the order of measurement, one unit throughout. Step times are
  * not independent: neighbours resemble each other, so every interval of a mean here resamples whole
- * circular blocks, at least n^(1/3) and 3 tau long (tau: integrated autocorrelation time), and is
- * the wider of that and a t interval with n / (2 tau) effective samples. The self-test holds it to
+ * circular blocks, at least n^(1/3) and 3 tau long (tau: integrated autocorrelation time) and long
+ * enough that a side has no more than some 500 of them, and is the wider of that and a t interval with n / (2 tau) effective samples. The self-test holds it to
  * what it promises: on AR(1) series with phi = 0.8 and n = 400 a nominal 95 % interval covers the
  * truth in at least 90 % of 1,000 cases.
  *

@@ -9,7 +9,10 @@
 
 #include "base/err.h"
 
-enum { RESAMPLES = 2000 };
+/* BLOCKS: most blocks that a resample of one side draws. Longer blocks than correlation asks for
+ * keep all of it; with this many of them their spread is known well enough, and ten million steps
+ * cost no more than ten thousand. A launch always has BLOCKS_LEAST. */
+enum { RESAMPLES = 2000, BLOCKS = 512, BLOCKS_LEAST = 16 };
 
 /* A series made ready for resampling. */
 struct sample {
@@ -20,7 +23,7 @@ struct sample {
     double *prefix;     /* [n + 1] sums of deviations from the mean */
 };
 
-static void sample_init(struct sample *s, const double *x, int64_t n)
+static void sample_init(struct sample *s, const double *x, int64_t n, int64_t most_blocks)
 {
     double tau = stats_tau(x, n), size = (double)n;
     double effective = fmax(size / (2.0 * tau), 1.0);
@@ -28,7 +31,7 @@ static void sample_init(struct sample *s, const double *x, int64_t n)
     *s = (struct sample){.n = n, .mean = stats_mean(x, n)};
     s->error = deviation / sqrt(effective);
     s->freedom = fmax(effective - 1.0, 1.0);
-    s->block = (int64_t)ceil(fmax(cbrt(size), 3.0 * tau));
+    s->block = (int64_t)ceil(fmax(cbrt(size), fmax(3.0 * tau, size / (double)most_blocks)));
     if (s->block > n)
         s->block = n;
     /* A block of length b sees the share 1 - tau / b of the variance of the mean. */
@@ -78,9 +81,10 @@ static void side_release(struct side *side)
 static void side_init(struct side *side, const struct stats_series *series, int n)
 {
     *side = (struct side){.samples = must_alloc((size_t)n + 1, sizeof *side->samples)};
+    int64_t most = n > BLOCKS / BLOCKS_LEAST ? BLOCKS_LEAST : BLOCKS / (n > 0 ? n : 1);
     for (int i = 0; i < n; i++)
         if (series[i].n > 0)
-            sample_init(&side->samples[side->n++], series[i].x, series[i].n);
+            sample_init(&side->samples[side->n++], series[i].x, series[i].n, most);
 }
 
 static double side_mean(const struct side *side)

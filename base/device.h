@@ -10,9 +10,15 @@
  *
  * Stamps have generations. A slot is stamped at most once between two syncs; sync() ends the
  * generation: every slot counts as not stamped again, while its time stays readable until it is
- * stamped anew. A stream that awaits a slot not stamped since the last sync waits for it, so an
- * await may be given before its stamp. "cpu" reports a slot stamped twice, and a host and streams
- * that all wait for each other, in words (die).
+ * stamped anew. On "cpu" a stream that awaits a slot not stamped since the last sync waits for it,
+ * so an await may be given before its stamp; on "cuda", where waiting for an event that nobody has
+ * recorded is no wait at all, the stamp must have been given first, and is in the order of a plan.
+ * Each reports a slot stamped twice, and what it cannot wait for, in words (die).
+ *
+ * Times are those of units_now_ns(). A host stamps by its clock. On "cuda" each sync() ties the
+ * clock of the GPU to the host's by an event bracketed by two readings, so all stamps of a generation
+ * share one offset, known to half the bracket (a few microseconds); between stamps of a generation the
+ * error is the resolution of an event, 0.5 microseconds, and 2^-24 of the time to the sync.
  *
  * Nothing here allocates after open(), alloc() and reserve(): the timed fence depends on it. Errors
  * inside a stream end the job (die): there is nobody left to ask.
@@ -47,22 +53,40 @@ struct device_task {
 
 struct device_memory {
     int64_t peak_bytes[DEVICE_CLASSES]; /* asked for through alloc() */
-    int64_t process_bytes;              /* resident set (cpu) or what the driver reports (cuda) */
+    int64_t reserved_bytes;             /* peak of all classes together */
+    int64_t process_bytes;              /* resident set (cpu); in use on the whole GPU (cuda) */
     int64_t capacity_bytes;             /* 0: unknown */
+};
+
+/* A device of this host that this process could open. */
+struct device_unit {
+    char name[64];
+    char bus[16];  /* "0000:1a:00.0": the same for every process of the host */
+    char uuid[48]; /* "GPU-..."; the same everywhere */
+    int64_t memory_bytes;
+    int capability; /* 10 major + minor */
+    int multiprocessors;
+    int driver, runtime; /* versions, 1000 major + 10 minor */
 };
 
 struct device;
 
 struct device_type {
     const char *name;
-    int (*open)(struct device *device, int local_rank, int n_streams);
+    /* How many devices this process could open, and the first `max` of them. FAIL_ABSENT with a
+     * sentence when there is none (no driver, one too old, no GPU). NULL: the host itself. */
+    int (*probe)(struct device_unit *units, int max, int *n);
+    int (*open)(struct device *device, int index, int n_streams); /* index: as in probe() */
     void (*close)(struct device *device);
     int (*alloc)(struct device *device, enum device_class which, size_t bytes,
                  void **out); /* zeroed, 64-byte aligned */
     void (*free)(struct device *device, enum device_class which, void *memory, size_t bytes);
+    /* `from` may be device memory, too; on "cuda" (and on the compute stream of "cpu") it may be
+     * used again when upload returns. download is done after sync. */
     void (*upload)(struct device *device, int stream, void *to, const void *from, size_t bytes);
-    void (*download)(struct device *device, int stream, void *to, const void *from,
-                     size_t bytes); /* done after sync */
+    void (*download)(struct device *device, int stream, void *to, const void *from, size_t bytes);
+    /* Every byte becomes `byte`, in the order of the stream. NULL where uploads must do (host memory). */
+    void (*fill)(struct device *device, int stream, void *memory, int byte, size_t bytes);
     /* Syncs; then stamps 0..n_stamps-1 exist, and every stream takes n_tasks entries before the
      * first of them has finished: tasks, launches, copies, stamps and awaits all count. */
     int (*reserve)(struct device *device, int n_stamps, int n_tasks);
@@ -71,32 +95,50 @@ struct device_type {
     void (*enqueue)(struct device *device, int stream,
                     const struct device_task *task); /* host devices; not the compute stream */
     void (*stamp)(struct device *device, int stream, int stamp);
+    /* A stamp that only orders: when() does not know it, and it costs less. NULL: take stamp(). */
+    void (*mark)(struct device *device, int stream, int stamp);
     void (*await)(struct device *device, int stream, int stamp);
+    bool (*idle)(struct device *device); /* every stream is empty, without waiting. NULL: unknown */
     void (*sync)(struct device *device); /* host waits until every stream is empty */
     int64_t (*when)(struct device *device,
                     int stamp); /* units_now_ns() when the stream reached it; after sync */
     void *(*native)(struct device *device, int stream); /* cudaStream_t; NULL on cpu */
     void (*memory)(struct device *device, struct device_memory *out);
+    /* call(arg) when the stream gets here; on "cuda" on a thread of the runtime, where it may call
+     * nothing of CUDA. NULL: launch() on a stream that is not the compute stream is the same. */
+    void (*notify)(struct device *device, int stream, void (*call)(void *arg), void *arg);
+    /* Make host memory (page-aligned) fit for copies that run beside the host. NULL: all is. */
+    int (*pin)(struct device *device, void *memory, size_t bytes);
+    void (*unpin)(struct device *device, void *memory);
     bool runs_host_tasks; /* enqueue() exists */
 };
 
 struct device {
     const struct device_type *type;
-    void *state; /* the type's own */
+    void *state;        /* the type's own */
+    int64_t host_waits; /* times that the host waited for a stream since open; "cuda" counts them */
+    int64_t stamp_ns; /* what a stamp takes of the time of its stream, measured at open; 0: none */
 };
 
 /* Stream 0 is the compute stream on every device. */
 enum { DEVICE_COMPUTE = 0 };
 
 extern const struct device_type device_cpu;
+extern const struct device_type device_timed; /* device_timed.h */
+extern const struct device_type device_cuda;  /* where the build found a CUDA toolkit */
 
 /* By name ("cpu", "cuda", "timed"; "auto": the best that this build and machine have). FAIL_ABSENT
- * for a name not built. */
+ * for a name not built. device_find_auto also says why a better one was passed over, or "". */
 int device_find(const char *name, const struct device_type **out);
+int device_find_auto(const struct device_type **out, char *passed_over, size_t size);
 
 /* Open with n_streams streams (1 compute + communication and copy streams). */
-int device_open(struct device *device, const struct device_type *type, int local_rank,
-                int n_streams);
+int device_open(struct device *device, const struct device_type *type, int index, int n_streams);
 void device_close(struct device *device); /* safe on a zeroed struct */
+
+static inline void device_mark(struct device *device, int stream, int stamp)
+{
+    (device->type->mark ? device->type->mark : device->type->stamp)(device, stream, stamp);
+}
 
 #endif

@@ -14,16 +14,17 @@ struct cpu {
     struct progress *progress;
     int64_t now_bytes[DEVICE_CLASSES];
     int64_t peak_bytes[DEVICE_CLASSES];
+    int64_t all_bytes, peak_all_bytes;
 };
 
 enum { ALIGNMENT = 64 };
 
-static int cpu_open(struct device *device, int local_rank, int n_streams)
+static int cpu_open(struct device *device, int index, int n_streams)
 {
     struct cpu *cpu = must_alloc(1, sizeof *cpu);
     int rc = progress_start(&cpu->progress, n_streams - 1);
 
-    (void)local_rank; /* the launcher has placed this process already */
+    (void)index; /* the launcher has placed this process already */
     if (rc != 0) {
         free(cpu);
         return rc;
@@ -55,6 +56,9 @@ static int cpu_alloc(struct device *device, enum device_class which, size_t byte
     cpu->now_bytes[which] += (int64_t)bytes;
     if (cpu->peak_bytes[which] < cpu->now_bytes[which])
         cpu->peak_bytes[which] = cpu->now_bytes[which];
+    cpu->all_bytes += (int64_t)bytes;
+    if (cpu->peak_all_bytes < cpu->all_bytes)
+        cpu->peak_all_bytes = cpu->all_bytes;
     return 0;
 }
 
@@ -65,6 +69,7 @@ static void cpu_free(struct device *device, enum device_class which, void *memor
     if (memory == NULL)
         return;
     cpu->now_bytes[which] -= (int64_t)bytes;
+    cpu->all_bytes -= (int64_t)bytes;
     free(memory);
 }
 
@@ -183,6 +188,7 @@ static void cpu_memory(struct device *device, struct device_memory *out)
     long pages = sysconf(_SC_PHYS_PAGES);
 
     memcpy(out->peak_bytes, cpu->peak_bytes, sizeof out->peak_bytes);
+    out->reserved_bytes = cpu->peak_all_bytes;
     out->process_bytes = resident_bytes();
     out->capacity_bytes = pages > 0 ? (int64_t)pages * sysconf(_SC_PAGESIZE) : 0;
 }

@@ -1,5 +1,7 @@
 #include "collectives/coll.h"
 
+#include <stdbool.h>
+
 static const char *const names[COLL_KINDS] = {
 #define COLL_NAME(name, text) [name] = text,
     COLL_LIST(COLL_NAME)
@@ -108,8 +110,27 @@ static unsigned input_byte(const struct coll *coll, int rank, int64_t i, int tri
     return (element_bits(coll, i, trial) + (unsigned)rank * RANK_STEP) % INPUT_VALUES;
 }
 
+/* bf16 holds whole numbers up to 256 and no more: there 256 ranks of any job give 0 or 1 to a sum. */
+static bool is_small_sum(const struct coll *coll)
+{
+    return coll->dtype == DTYPE_BF16 &&
+           (coll->kind == COLL_ALL_REDUCE || coll->kind == COLL_REDUCE ||
+            coll->kind == COLL_REDUCE_SCATTER);
+}
+
+static unsigned input_bit(const struct coll *coll, int rank, int64_t i, int trial)
+{
+    return rank < INPUT_VALUES ? (element_bits(coll, i, trial) + (unsigned)rank) & 1u : 0;
+}
+
 static double input_sum(const struct coll *coll, int n_ranks, int64_t i, int trial)
 {
+    int bits = 0;
+
+    for (int rank = 0; is_small_sum(coll) && rank < n_ranks && rank < INPUT_VALUES; rank++)
+        bits += (int)input_bit(coll, rank, i, trial);
+    if (is_small_sum(coll))
+        return bits;
     int64_t sum = (int64_t)(n_ranks / INPUT_VALUES) * FULL_SUM;
 
     for (int rank = n_ranks - n_ranks % INPUT_VALUES; rank < n_ranks; rank++)
@@ -119,7 +140,7 @@ static double input_sum(const struct coll *coll, int n_ranks, int64_t i, int tri
 
 double coll_input(const struct coll *coll, int rank, int64_t i, int trial)
 {
-    return input_byte(coll, rank, i, trial);
+    return is_small_sum(coll) ? input_bit(coll, rank, i, trial) : input_byte(coll, rank, i, trial);
 }
 
 double coll_expected(const struct coll *coll, int n_ranks, int me, int64_t i, int trial)

@@ -79,7 +79,8 @@ int64_t coll_recv_count(const struct coll *coll, int n_ranks);
 
 /*
  * Exact verification: the input element i of rank r in trial t is a whole number below 256, so that
- * sums of up to 2^16 ranks are exact in fp32, and uint8 in its modular arithmetic; ranks of
+ * sums of up to 2^16 ranks are exact in fp32, and uint8 in its modular arithmetic (sums in bf16, which
+ * has 8 bits, are of 0 and 1 from the first 256 ranks); ranks of
  * neighbouring numbers always differ, and SEND and RECV of one transfer draw the same values.
  * coll_expected is what member `me` must hold at element i of its receive buffer afterwards,
  * computed in closed form or by a loop over ranks, never by communicating. Elements outside the

@@ -11,11 +11,36 @@ int comm_find(const char *name, const struct comm_type **out)
         *out = &comm_mpi;
         return 0;
     }
-    if (strcmp(name, "nccl") == 0)
-        return fail(FAIL_ABSENT, "comm: \"nccl\" is not in this build; it has: auto, mpi");
-    return fail(FAIL_USAGE, "comm: no communicator is called \"%s\"; there are: auto, mpi, nccl",
-                name);
+    if (strcmp(name, "nccl") != 0)
+        return fail(FAIL_USAGE,
+                    "comm: no communicator is called \"%s\"; there are: auto, mpi, nccl", name);
+#ifdef SCALESTUDY_HAVE_CUDA
+    *out = &comm_nccl;
+    return 0;
+#else
+    return fail(FAIL_ABSENT, "comm: \"nccl\" is not in this build; it has: auto, mpi");
+#endif
 }
+
+int comm_find_for(const struct device_type *device, const char *name, const struct comm_type **out)
+{
+    bool on_host = device->runs_host_tasks;
+    int rc = 0;
+
+    TRY(comm_find(strcmp(name, "auto") == 0 && !on_host ? "nccl" : name, out));
+    if ((*out)->host_memory != on_host)
+        rc = fail(FAIL_USAGE, "comm: \"%s\" does not move the memory of device \"%s\": take %s",
+                  name, device->name, on_host ? "mpi" : "nccl");
+out:
+    return rc;
+}
+
+#ifndef SCALESTUDY_HAVE_CUDA
+const char *comm_nccl_version(void)
+{
+    return "none";
+}
+#endif
 
 int comm_open(struct comm *comm, const struct comm_type *type, const void *parent,
               struct device *device, int stream, enum axis axis, const struct group *group,

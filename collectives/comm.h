@@ -5,14 +5,16 @@
  * stream, and the stream's order is the call order. Completion is a stamp on the stream; waiting is
  * device.await(). So the executor, which alone touches device and communicators together, needs
  * nothing else. "mpi" turns each post into non-blocking MPI calls made by the device's progress
- * thread; "check" wraps any other type: it poisons outputs, and compares the call order (kind,
- * dtype, count, peer) of all members.
+ * thread; "nccl" puts each post on the stream as one NCCL group (comm_nccl.h); "check" wraps any
+ * other type: it poisons outputs, and compares the call order (kind, dtype, count, peer) of all
+ * members.
  *
  * No MPI type appears here: `parent` is the address of an MPI_Comm holding the ranks of the point.
  */
 #ifndef COLLECTIVES_COMM_H
 #define COLLECTIVES_COMM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,10 +32,21 @@ struct comm;
 
 struct comm_type {
     const char *name;
+    bool host_memory; /* moves host memory (device "cpu"), not device memory */
+    /* Once in a process, before anything else of the library and before threads are started.
+     * `host` names the host that this rank pretends to be on, NULL: where it is. NULL: nothing. */
+    int (*prepare)(const char *host);
     int (*open)(struct comm *comm, const void *parent, int max_calls);
     void (*close)(struct comm *comm);
     void (*post)(struct comm *comm, const struct comm_call *calls, int n_calls);
     int (*check)(struct comm *comm); /* after sync: 0, or FAIL_* kept by fail(); may be NULL */
+    /* At any time, without waiting and of this rank alone: 0 while nothing has failed, or FAIL_* kept
+     * by fail(). NULL: failures end the job where they happen. */
+    int (*alive)(struct comm *comm);
+    /* Which algorithm, protocol and channels the library takes for what is posted while watching:
+     * outside any fence. One line per call it saw, '\n' between; both may be NULL. */
+    void (*watch)(struct comm *comm, bool on);
+    void (*describe)(const struct comm *comm, char *text, size_t size);
 };
 
 struct comm {
@@ -49,9 +62,15 @@ struct comm {
 };
 
 extern const struct comm_type comm_mpi;
+extern const struct comm_type comm_nccl; /* where the build found NCCL */
 
-/* By name: "mpi", "auto". FAIL_ABSENT for one not built, FAIL_USAGE for an unknown one. */
+/* By name: "mpi", "nccl"; "auto": "mpi". FAIL_ABSENT for one not built, FAIL_USAGE for an unknown
+ * one. comm_find_for takes with "auto" what serves the device, and refuses what does not. */
 int comm_find(const char *name, const struct comm_type **out);
+int comm_find_for(const struct device_type *device, const char *name, const struct comm_type **out);
+
+/* The version of a library behind a communicator: "nccl" as "2.28.9", or "none". Static text. */
+const char *comm_nccl_version(void);
 
 /*
  * Collective over `parent`. Every member of the parent calls it, each with its own group of the

@@ -73,7 +73,7 @@ static void poison(void *arg, void *native)
 {
     const struct poisoning *poisoning = arg;
 
-    (void)native; /* host memory: comm_check_wrap refuses devices without it */
+    (void)native; /* host memory */
     memset(poisoning->memory, POISON, poisoning->bytes);
 }
 
@@ -89,7 +89,10 @@ static void check_post(struct comm *comm, const struct comm_call *calls, int n_c
             continue;
         check->n_poisoned++;
         *poisoning = (struct poisoning){calls[i].recv, bytes};
-        comm->device->type->launch(comm->device, comm->stream, poison, poisoning);
+        if (comm->device->type->fill != NULL)
+            comm->device->type->fill(comm->device, comm->stream, calls[i].recv, POISON, bytes);
+        else
+            comm->device->type->launch(comm->device, comm->stream, poison, poisoning);
     }
     check->inner.type->post(&check->inner, calls, n_calls);
 }
@@ -120,8 +123,8 @@ int comm_check_wrap(struct comm *comm, const void *parent)
     struct check *check;
     MPI_Comm group;
 
-    if (!comm->device->type->runs_host_tasks)
-        return fail(FAIL_USAGE, "check: device \"%s\" has no host memory to poison",
+    if (!comm->device->type->runs_host_tasks && comm->device->type->fill == NULL)
+        return fail(FAIL_USAGE, "check: device \"%s\" cannot poison its memory",
                     comm->device->type->name);
     if (MPI_Comm_split(*(const MPI_Comm *)parent,
                        comm->group.size > 1 ? comm->group.first : MPI_UNDEFINED, comm->group.me,

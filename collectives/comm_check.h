@@ -2,7 +2,7 @@
  * comm_check: prove a communicator before trusting its timings.
  *
  * comm_prove runs every kind of collective on it, with exact values at counts that include 0, 1, a
- * prime and one above a page, outputs poisoned first, and compares bits: sums in fp32 and fp64 (of
+ * prime and one above a page, outputs poisoned first, and compares bits: sums in fp32, fp64 and bf16 (of
  * uint8 they are not portable: Open MPI 4.1 saturates in its vector code), the rest in all types.
  * comm_check_wrap gives a communicator that behaves like the inner one but poisons receive buffers
  * before each call (not in place ones) and keeps the sequence of calls; comm_check_order compares
@@ -22,6 +22,9 @@
  * are as before afterwards.
  */
 int comm_prove(struct comm *comm, int64_t max_count, int64_t *n_wrong);
+
+/* Bytes of each of the two buffers that it takes on the device meanwhile. */
+int64_t comm_prove_bytes(int64_t max_count);
 
 /*
  * Wrap an open communicator: `comm` takes over its type and state and closes both. Collective over

@@ -216,7 +216,7 @@ static int prove_all(struct proof *p)
 
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         for (int dtype = 0; dtype < DTYPES; dtype++) {
-            bool is_real = dtype == DTYPE_F32 || dtype == DTYPE_F64;
+            bool is_real = dtype == DTYPE_F32 || dtype == DTYPE_F64 || dtype == DTYPE_BF16;
             if ((ways[i].reduces && !is_real) || (ways[i].kind == COLL_SEND && p->n == 1))
                 continue;
             int failed = prove_way(p, &ways[i], (enum dtype)dtype);
@@ -224,6 +224,11 @@ static int prove_all(struct proof *p)
         }
     }
     return rc;
+}
+
+int64_t comm_prove_bytes(int64_t max_count)
+{
+    return max_count * (int64_t)sizeof(double) + 2 * GUARD;
 }
 
 int comm_prove(struct comm *comm, int64_t max_count, int64_t *n_wrong)
@@ -235,7 +240,7 @@ int comm_prove(struct comm *comm, int64_t max_count, int64_t *n_wrong)
     int rc;
 
     p.max_count = max_count;
-    p.bytes = (size_t)max_count * sizeof(double) + 2 * GUARD;
+    p.bytes = (size_t)comm_prove_bytes(max_count);
     p.send_image = must_alloc(3, p.bytes);
     p.expected = p.send_image + p.bytes;
     p.found = p.expected + p.bytes;

@@ -6,6 +6,7 @@
 
 #include <mpi.h>
 
+#include "base/bf16.h"
 #include "base/err.h"
 
 /* One call that may be outstanding. */
@@ -29,6 +30,7 @@ struct post {
 /* Slots and posts are rings: posts finish in their order, since they share a stream. */
 struct mpi {
     MPI_Comm comm; /* MPI_COMM_NULL for a group of one */
+    MPI_Op sum_bf16;
     int n_ranks, me;
     const char *axis;
     int64_t limit;
@@ -57,6 +59,21 @@ static MPI_Datatype datatype(enum dtype dtype)
         break;
     }
     BUG("dtype %d", (int)dtype);
+}
+
+/* MPI knows no bf16: it travels as its bits. Each addition is rounded to nearest, ties to even. */
+static void add_bf16(void *in, void *inout, int *count, MPI_Datatype *type)
+{
+    const uint16_t *a = in;
+    uint16_t *b = inout;
+    (void)type;
+    for (int i = 0; i < *count; i++)
+        b[i] = bf16_of(bf16_to_float(a[i]) + bf16_to_float(b[i]));
+}
+
+static MPI_Op sum_of(const struct mpi *mpi, enum dtype dtype)
+{
+    return dtype == DTYPE_BF16 ? mpi->sum_bf16 : MPI_SUM;
 }
 
 /* MPI's own words for an error, behind ours. */
@@ -89,11 +106,11 @@ static void issue_piece(const struct mpi *mpi, struct slot *slot, const void *se
     int error;
 
     if (coll->kind == COLL_ALL_REDUCE)
-        error = MPI_Iallreduce(send == recv ? MPI_IN_PLACE : send, recv, count, type, MPI_SUM,
-                               mpi->comm, request);
+        error = MPI_Iallreduce(send == recv ? MPI_IN_PLACE : send, recv, count, type,
+                               sum_of(mpi, coll->dtype), mpi->comm, request);
     else if (coll->kind == COLL_REDUCE)
         error = MPI_Ireduce(is_root && send == recv ? MPI_IN_PLACE : send, is_root ? recv : NULL,
-                            count, type, MPI_SUM, coll->peer, mpi->comm, request);
+                            count, type, sum_of(mpi, coll->dtype), coll->peer, mpi->comm, request);
     else if (coll->kind == COLL_BROADCAST)
         error = MPI_Ibcast(recv, count, type, coll->peer, mpi->comm, request);
     else if (coll->kind == COLL_SEND)
@@ -160,8 +177,8 @@ static void issue_shares(const struct mpi *mpi, struct slot *slot)
     }
     slot->n_requests = 1;
     if (coll->kind == COLL_REDUCE_SCATTER)
-        error = MPI_Ireduce_scatter_block(call->send, call->recv, count, type, MPI_SUM, mpi->comm,
-                                          request);
+        error = MPI_Ireduce_scatter_block(call->send, call->recv, count, type,
+                                          sum_of(mpi, coll->dtype), mpi->comm, request);
     else if (coll->kind == COLL_ALL_GATHER)
         error = MPI_Iallgather(call->send == into(call->recv, own) ? MPI_IN_PLACE : call->send,
                                count, type, call->recv, count, type, mpi->comm, request);
@@ -299,6 +316,8 @@ static void mpi_close(struct comm *comm)
 
     if (mpi->comm != MPI_COMM_NULL)
         MPI_Comm_free(&mpi->comm);
+    if (mpi->sum_bf16 != MPI_OP_NULL)
+        MPI_Op_free(&mpi->sum_bf16);
     free(mpi->slots);
     free(mpi->posts);
     free(mpi);
@@ -344,6 +363,7 @@ static int mpi_open(struct comm *comm, const void *parent, int max_calls)
     int rc;
 
     mpi->comm = MPI_COMM_NULL;
+    mpi->sum_bf16 = MPI_OP_NULL;
     mpi->n_ranks = comm->group.size;
     mpi->me = comm->group.me;
     mpi->axis = axis_name((int)comm->axis);
@@ -353,6 +373,8 @@ static int mpi_open(struct comm *comm, const void *parent, int max_calls)
     mpi->posts = must_alloc((size_t)mpi->max_calls, sizeof *mpi->posts);
     comm->state = mpi;
     TRY(check_setting(comm));
+    if ((rc = MPI_Op_create(add_bf16, 1, &mpi->sum_bf16)) != MPI_SUCCESS)
+        TRY(fail(FAIL_COMM, "comm: MPI_Op_create failed"));
     TRY(split(mpi, *(const MPI_Comm *)parent, &comm->group));
     return 0;
 out:
@@ -371,6 +393,7 @@ void comm_mpi_limit(struct comm *comm, int64_t limit)
 
 const struct comm_type comm_mpi = {
     .name = "mpi",
+    .host_memory = true,
     .open = mpi_open,
     .close = mpi_close,
     .post = mpi_post,

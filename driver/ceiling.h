@@ -11,6 +11,12 @@
  * one rank while the others sleep: the fastest of the calls after one that warms
  * up, since a ceiling is what the machine can do. Not collective.
  */
-int ceiling_gemm(const struct backend *backend, int64_t size, uint64_t seed, double *flops_per_s);
+struct ceiling_gemm {
+    int64_t size;
+    enum dtype dtype; /* of all three; fp32 or bf16 */
+    bool tf32;
+};
+int ceiling_gemm(const struct backend *backend, const struct ceiling_gemm *gemm, uint64_t seed,
+                 double *flops_per_s);
 
 #endif

@@ -7,10 +7,11 @@
  *   counters        consumed samples, micro-steps, optimizer steps, global steps, as they must be
  *   effective-batch replicas * local batch * accumulation is the global batch
  *   skipped         no update was skipped
- *   changes         every tensor's checksum (L2 norm, dot with a +-1 vector) is another after it
+ *   changes         every master's checksum (L2 norm, dot with a +-1 vector) is another after it
  *   repeated-batch  loss on one batch, repeated, falls below 0.7 of its first within 30 steps
  *
- * The state is reset to the generator afterwards.
+ * The state is reset to the generator afterwards. Kernels without numerics are asked for the rows that
+ * count something alone: valid-tokens, counters, effective-batch, skipped.
  */
 #ifndef DRIVER_CHECK_H
 #define DRIVER_CHECK_H

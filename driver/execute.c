@@ -2,41 +2,17 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "base/err.h"
 #include "base/units.h"
+#include "driver/execute_input.h"
 #include "driver/execute_stamps.h"
 #include "driver/watchdog.h"
-#include "workloads/transformer.h"
+#include "workloads/memory.h"
 
-/* Buffers whose contents a variant would ruin: they have scratch copies. */
-static bool is_state(int buffer)
+enum device_class execute_class_of(int buffer)
 {
-    return buffer == BUFFER_PARAMETER || buffer == BUFFER_MASTER || buffer == BUFFER_GRADIENT ||
-           buffer == BUFFER_SHARD || buffer == BUFFER_MOMENT1 || buffer == BUFFER_MOMENT2 ||
-           buffer == BUFFER_SCALAR;
-}
-
-static enum device_class class_of(int buffer)
-{
-    switch (buffer) {
-    case BUFFER_PARAMETER:
-        return DEVICE_PARAMETERS;
-    case BUFFER_GRADIENT:
-    case BUFFER_SHARD:
-        return DEVICE_GRADIENTS;
-    case BUFFER_WIRE:
-        return DEVICE_COMMUNICATION;
-    case BUFFER_MASTER:
-    case BUFFER_MOMENT1:
-    case BUFFER_MOMENT2:
-        return DEVICE_OPTIMIZER;
-    case BUFFER_ACTIVATION:
-        return DEVICE_ACTIVATIONS;
-    default:
-        return DEVICE_TEMPORARIES;
-    }
+    return memory_class(buffer);
 }
 
 /* ---- open and close ---- */
@@ -49,7 +25,7 @@ static int take_memory(struct execute *e)
         void *memory = NULL;
         if (e->plan->bytes[b] == 0)
             continue;
-        TRY(type->alloc(&e->device, class_of(b), (size_t)e->plan->bytes[b], &memory));
+        TRY(type->alloc(&e->device, execute_class_of(b), (size_t)e->plan->bytes[b], &memory));
         e->memory[b] = e->context.base[b] = memory;
     }
     void *log = NULL;
@@ -69,12 +45,28 @@ static void free_scratch(struct execute *e)
     memset(e->scratch, 0, sizeof e->scratch);
 }
 
+/* On a GPU scratch leaves room for what libraries take later. */
+static bool has_room_for_scratch(struct execute *e)
+{
+    static const int64_t kept = INT64_C(2) << 30;
+    struct device_memory memory;
+    int64_t bytes = 0;
+    if (e->device.type->probe == NULL)
+        return true;
+    for (int b = 1; b < PLAN_BUFFERS; b++)
+        bytes += execute_is_state(b) ? e->plan->bytes[b] : 0;
+    e->device.type->memory(&e->device, &memory);
+    return memory.process_bytes + bytes + kept <= memory.capacity_bytes;
+}
+
 /* A refusal is no failure: the variants then run on the real state. */
 static void take_scratch(struct execute *e)
 {
+    if (!has_room_for_scratch(e))
+        return;
     for (int b = 1; b < PLAN_BUFFERS; b++) {
         void *memory = NULL;
-        if (!is_state(b) || e->plan->bytes[b] == 0)
+        if (!execute_is_state(b) || e->plan->bytes[b] == 0)
             continue;
         if (e->device.type->alloc(&e->device, DEVICE_TEMPORARIES, (size_t)e->plan->bytes[b],
                                   &memory) != 0) {
@@ -109,6 +101,21 @@ static int queue_depth(const struct plan *plan, int max_steps)
     return (int)(calls * (OP_WAITS + 4));
 }
 
+/* What libraries ask of the device for their kernels is known only now. */
+static int open_kernels(struct execute *e)
+{
+    struct device_memory before, after;
+    int rc = 0;
+    if (e->kernels->open == NULL)
+        return 0;
+    e->device.type->memory(&e->device, &before);
+    TRY(e->kernels->open(&e->context, e->plan, &e->device));
+    e->device.type->memory(&e->device, &after);
+    e->kernel_bytes = after.peak_bytes[DEVICE_TEMPORARIES] - before.peak_bytes[DEVICE_TEMPORARIES];
+out:
+    return rc;
+}
+
 int execute_open(struct execute *e, const struct execute_config *config)
 {
     memset(e, 0, sizeof *e);
@@ -117,18 +124,25 @@ int execute_open(struct execute *e, const struct execute_config *config)
     e->max_steps = config->max_steps;
     e->fault = config->fault;
     e->context.input = config->input;
+    e->context.tf32 = config->plan->tf32;
+    e->context.topology = config->backend->topology;
+    e->context.attention = config->backend->attention;
     e->micro_after = must_alloc((size_t)config->max_steps, sizeof *e->micro_after);
-    int slots = stamps_per_step(e->plan) * config->max_steps;
+    stamps_number(e);
+    int slots = stamps_per_step(e) * config->max_steps;
+    int streams = 1 + e->plan->n_channels + e->plan->copy_stream + (config->save_stamps > 0);
+    int depth = queue_depth(e->plan, config->max_steps);
+    e->save_stream = streams - 1;
+    e->save_stamp = slots;
     int rc = 0;
-    TRY(device_open(&e->device, config->backend->device, config->backend->local_rank,
-                    1 + e->plan->n_channels));
+    TRY(device_open(&e->device, config->backend->device, config->backend->local_rank, streams));
     TRY(take_memory(e));
-    if (config->scratch)
+    if (config->scratch && !e->kernels->no_numerics)
         take_scratch(e);
-    TRY(e->device.type->reserve(&e->device, slots, queue_depth(e->plan, config->max_steps)));
+    TRY(e->device.type->reserve(&e->device, slots + config->save_stamps,
+                                depth > config->save_tasks ? depth : config->save_tasks));
     TRY(open_comms(e, config));
-    if (e->kernels->open)
-        TRY(e->kernels->open(&e->context, e->plan, &e->device));
+    TRY(open_kernels(e));
 out:
     return rc;
 }
@@ -143,7 +157,7 @@ void execute_close(struct execute *e)
         free_scratch(e);
         for (int b = 1; b < PLAN_BUFFERS; b++)
             if (e->memory[b])
-                e->device.type->free(&e->device, class_of(b), e->memory[b],
+                e->device.type->free(&e->device, execute_class_of(b), e->memory[b],
                                      (size_t)e->plan->bytes[b]);
         if (e->log)
             e->device.type->free(&e->device, DEVICE_TEMPORARIES, e->log,
@@ -151,6 +165,7 @@ void execute_close(struct execute *e)
         device_close(&e->device);
     }
     free(e->micro_after);
+    free(e->stamp_slot);
     memset(e, 0, sizeof *e);
 }
 
@@ -159,75 +174,14 @@ bool execute_has_scratch(const struct execute *e)
     return e->scratch[BUFFER_PARAMETER] != NULL;
 }
 
-/* ---- state ---- */
-
-static void clear_buffer(struct execute *e, int buffer, const void *zeros, size_t piece)
-{
-    size_t bytes = (size_t)e->plan->bytes[buffer];
-    for (size_t at = 0; at < bytes; at += piece)
-        e->device.type->upload(&e->device, DEVICE_COMPUTE, e->memory[buffer] + at, zeros,
-                               bytes - at < piece ? bytes - at : piece);
-}
-
-void execute_reset(struct execute *e, uint64_t seed)
-{
-    size_t piece = 1 << 20;
-    for (int i = 0; i < e->plan->n_tensors; i++) {
-        size_t bytes = (size_t)(e->plan->tensors[i].rows * e->plan->tensors[i].columns) * 4;
-        piece = bytes > piece ? bytes : piece;
-    }
-    float *host = must_alloc(piece, 1);
-    for (int b = 1; b < PLAN_BUFFERS; b++)
-        if (is_state(b))
-            clear_buffer(e, b, host, piece);
-    e->device.type->sync(&e->device);
-    for (int i = 0; i < e->plan->n_tensors; i++) {
-        const struct plan_tensor *t = &e->plan->tensors[i];
-        watchdog_at("initial values", i, "of a tensor");
-        transformer_init_tensor(t, seed, host);
-        e->device.type->upload(&e->device, DEVICE_COMPUTE,
-                               e->memory[BUFFER_PARAMETER] + t->offset * 4, host,
-                               (size_t)(t->rows * t->columns) * 4);
-        e->device.type->sync(&e->device);
-    }
-    free(host);
-    e->consumed = e->global_steps = e->micro_steps = 0;
-}
-
-void execute_download(struct execute *e, enum plan_buffer buffer, int64_t first, int64_t n,
-                      float *out)
-{
-    e->device.type->download(&e->device, DEVICE_COMPUTE, out, e->memory[buffer] + first * 4,
-                             (size_t)n * 4);
-    e->device.type->sync(&e->device);
-}
-
-uint64_t execute_digest(struct execute *e)
-{
-    enum { PIECE = 1 << 18 }; /* floats */
-    float *host = must_alloc(PIECE, sizeof *host);
-    XXH3_state_t *state = XXH3_createState();
-    XXH3_64bits_reset(state);
-    for (int b = 1; b < PLAN_BUFFERS; b++) {
-        int64_t n = is_state(b) && b != BUFFER_GRADIENT ? e->plan->bytes[b] / 4 : 0;
-        for (int64_t at = 0; at < n; at += PIECE) {
-            int64_t take = n - at < PIECE ? n - at : PIECE;
-            execute_download(e, (enum plan_buffer)b, at, take, host);
-            XXH3_64bits_update(state, host, (size_t)take * 4);
-        }
-    }
-    uint64_t digest = XXH3_64bits_digest(state);
-    XXH3_freeState(state);
-    free(host);
-    return digest;
-}
+/* ---- the fence ---- */
 
 /* Scratch starts each block as a copy of the real state: sums over ranks cannot grow without end. */
 static void bind_state(struct execute *e, enum variant variant)
 {
     bool scratch = variant != VARIANT_FULL && execute_has_scratch(e);
     for (int b = 1; b < PLAN_BUFFERS; b++) {
-        if (!is_state(b) || !e->memory[b])
+        if (!execute_is_state(b) || !e->memory[b])
             continue;
         e->context.base[b] = scratch ? e->scratch[b] : e->memory[b];
         if (scratch)
@@ -235,8 +189,6 @@ static void bind_state(struct execute *e, enum variant variant)
                                    (size_t)e->plan->bytes[b]);
     }
 }
-
-/* ---- the fence ---- */
 
 struct launch {
     const struct op *op;
@@ -265,6 +217,8 @@ static void post(struct execute *e, const struct op *op)
     if (is_first_gradient(e, op) && e->device.type->runs_host_tasks) {
         struct device_task task = {.start = delay_start, .arg = &e->fault};
         e->device.type->enqueue(&e->device, op->stream, &task);
+    } else if (is_first_gradient(e, op) && e->device.type->notify != NULL) {
+        e->device.type->notify(&e->device, op->stream, delay_start, &e->fault);
     }
     struct comm_call call = {.coll = op->shape.coll.coll,
                              .send = tensor_at(&e->context, op->t[0]),
@@ -277,7 +231,8 @@ static void await_others(struct execute *e, const struct op *op, enum variant va
 {
     for (int i = 0; i < op->n_waits; i++)
         if (op_takes_part(&e->plan->ops[op->wait[i]], variant))
-            e->device.type->await(&e->device, op->stream, slots + stamp_of(op->wait[i], STAMP_END));
+            e->device.type->await(&e->device, op->stream,
+                                  slots + stamp_of(e, op->wait[i], STAMP_END));
 }
 
 /* For the watchdog: what this op waits for, else what it is. */
@@ -297,17 +252,17 @@ static void run_op(struct execute *e, int index, enum variant variant, int level
     const struct op *op = &e->plan->ops[index];
     const struct device_type *type = e->device.type;
     bool runs = op_takes_part(op, variant) && index != e->fault.drop_op;
-    bool timed_post = level > 1 && op->kind == OP_COLLECTIVE && op_takes_part(op, variant);
+    bool timed_post = level > 1 && stamps_posts(e, op) && op_takes_part(op, variant);
     if (timed_post)
-        type->stamp(&e->device, DEVICE_COMPUTE, slots + stamp_of(index, STAMP_WAIT));
+        type->stamp(&e->device, DEVICE_COMPUTE, slots + stamp_of(e, index, STAMP_WAIT));
     say_where(e, op, index);
     if (op->n_waits > 0 && (runs || op->stream == DEVICE_COMPUTE)) {
         if (level > 0 && op->stream == DEVICE_COMPUTE)
-            type->stamp(&e->device, op->stream, slots + stamp_of(index, STAMP_WAIT));
+            type->stamp(&e->device, op->stream, slots + stamp_of(e, index, STAMP_WAIT));
         await_others(e, op, variant, slots);
     }
     if (stamp_is_made(op, variant, level, STAMP_BEGIN))
-        type->stamp(&e->device, op->stream, slots + stamp_of(index, STAMP_BEGIN));
+        type->stamp(&e->device, op->stream, slots + stamp_of(e, index, STAMP_BEGIN));
     e->ops_given_out += runs;
     if (runs && op->kind == OP_COLLECTIVE) {
         post(e, op);
@@ -317,18 +272,37 @@ static void run_op(struct execute *e, int index, enum variant variant, int level
         type->launch(&e->device, op->stream, run_kernel, &launch);
     }
     if (stamp_is_made(op, variant, level, STAMP_END))
-        type->stamp(&e->device, op->stream, slots + stamp_of(index, STAMP_END));
+        (stamp_only_orders(op, level) ? device_mark : type->stamp)(
+            &e->device, op->stream, slots + stamp_of(e, index, STAMP_END));
     if (timed_post)
-        type->stamp(&e->device, DEVICE_COMPUTE, slots + stamp_of(index, STAMP_POSTED));
+        type->stamp(&e->device, DEVICE_COMPUTE, slots + stamp_of(e, index, STAMP_POSTED));
 }
 
 static void run_step(struct execute *e, enum variant variant, int level, int slots)
 {
     const struct device_type *type = e->device.type;
+    bool watched = e->hook.update != NULL && variant == VARIANT_FULL;
     type->stamp(&e->device, DEVICE_COMPUTE, slots + STAMP_STEP_BEGIN);
-    for (int i = 0; i < e->plan->n_ops; i++)
+    for (int i = 0, piece = 0; i < e->plan->n_ops; i++) {
+        if (watched && e->plan->ops[i].kind == OP_ADAMW)
+            e->hook.update(e->hook.arg, piece++);
         run_op(e, i, variant, level, slots);
+    }
     type->stamp(&e->device, DEVICE_COMPUTE, slots + STAMP_STEP_END);
+}
+
+/* Until every stream is empty; a communicator that has failed meanwhile ends the job in words. */
+static void drain(struct execute *e)
+{
+    const struct device_type *type = e->device.type;
+    e->fence_waits += e->device.host_waits - e->waits_before;
+    while (type->idle != NULL && !type->idle(&e->device)) {
+        for (int i = 0; i < e->n_comms; i++)
+            if (e->comm[i].type->alive != NULL && e->comm[i].type->alive(&e->comm[i]) != 0)
+                die(FAIL_COMM, "%s", fail_message());
+        units_sleep_ns(20000);
+    }
+    type->sync(&e->device);
 }
 
 void execute_block(struct execute *e, enum variant variant, int level, int n_steps, int keep,
@@ -341,24 +315,26 @@ void execute_block(struct execute *e, enum variant variant, int level, int n_ste
     e->context.log_rows = e->max_steps;
     e->context.log_next = 0;
     e->device.type->sync(&e->device);
-    int64_t consumed = e->consumed;
-    int per_step = stamps_per_step(e->plan);
+    struct execute_samples_taken taken = execute_input_begin(e, variant, n_steps);
+    int per_step = stamps_per_step(e);
 
-    /* The fence begins: no allocation, printing, barrier or host synchronisation until sync(). */
+    /* The fence begins: no allocation, printing, barrier or host synchronisation until drain(). */
+    e->waits_before = e->device.host_waits;
     for (int step = 0; step < n_steps; step++) {
-        e->context.first_sample = consumed;
+        e->context.first_sample = taken.first + step * taken.stride;
+        if (e->hook.step != NULL && variant == VARIANT_FULL)
+            e->hook.step(e->hook.arg, step);
         run_step(e, variant, level, step * per_step);
         e->micro_after[step] = e->micro_steps;
-        if (variant == VARIANT_FULL)
-            consumed += e->plan->global_batch;
     }
     watchdog_at("drain", n_steps, "all streams");
-    e->device.type->sync(&e->device);
+    drain(e);
     /* The fence has ended. */
 
     if (samples)
         stamps_to_samples(e, variant, level, n_steps, keep, samples);
-    e->consumed = consumed;
+    execute_input_end(e, variant, n_steps, samples);
+    e->consumed += variant == VARIANT_FULL ? n_steps * e->plan->global_batch : 0;
     e->global_steps += variant == VARIANT_FULL ? n_steps : 0;
 }
 

@@ -33,6 +33,13 @@ struct execute_fault {
     int drop_op;      /* op that is not launched; -1 */
 };
 
+/* Who saves the training state while it trains (driver/checkpoint_save.h). */
+struct execute_hook {
+    void *arg;
+    void (*step)(void *arg, int step);    /* before the first op of a full step of a block */
+    void (*update)(void *arg, int piece); /* before the AdamW of a piece in a full step */
+};
+
 struct execute {
     const struct plan *plan; /* borrowed */
     struct device device;
@@ -41,12 +48,20 @@ struct execute {
     int n_comms;
     struct kernel_context context;
     unsigned char *memory[PLAN_BUFFERS], *scratch[PLAN_BUFFERS];
-    double *log;   /* [max_steps][SCALARS], device memory, written by OP_CLIP */
-    int max_steps; /* of one block */
+    int64_t kernel_bytes; /* of DEVICE_TEMPORARIES: what kernels took when they opened */
+    double *log;          /* [max_steps][SCALARS], device memory, written by OP_CLIP */
+    int max_steps;        /* of one block */
     /* of training since the last reset: samples of the study, steps, micro-steps of this rank */
     int64_t consumed, global_steps, micro_steps;
-    int64_t ops_given_out; /* launches and posts since open, all variants */
-    int64_t *micro_after;  /* [max_steps] micro_steps after each step of the block */
+    int64_t aside;            /* samples that compute-only steps took for themselves since open */
+    int64_t ops_given_out;    /* launches and posts since open, all variants */
+    int64_t fence_waits;      /* times the host waited for a stream inside fences, since open */
+    int64_t waits_before;     /* device.host_waits when the fence began */
+    int *stamp_slot;          /* [n_ops][STAMPS_PER_OP] slot within a step, -1: never made */
+    int stamp_slots;          /* of a step */
+    int64_t *micro_after;     /* [max_steps] micro_steps after each step of the block */
+    struct execute_hook hook; /* may be set and cleared between blocks */
+    int save_stream, save_stamp; /* config.save_stamps: stream and first stamp of the saver */
     struct execute_fault fault;
 };
 
@@ -55,6 +70,8 @@ struct backend {
     const struct device_type *device;
     const struct comm_type *comm;
     const struct kernel_set *kernels;
+    const struct topology *topology; /* of --topology; NULL: none */
+    enum attention_choice attention;
     int local_rank;
 };
 
@@ -65,6 +82,7 @@ struct execute_config {
     const void *parent; /* address of the point's MPI_Comm; NULL when the plan has no collective */
     int max_steps;      /* of one block, lead-in included */
     bool scratch;       /* take memory for scratch copies (refused quietly when there is none) */
+    int save_stamps, save_tasks; /* > 0: a stream, stamps and room on its queue for a saver */
     struct execute_fault fault;
 };
 
@@ -72,7 +90,8 @@ struct execute_config {
 int execute_open(struct execute *execute, const struct execute_config *config);
 void execute_close(struct execute *execute);
 
-/* State from the generator: parameters; moments, sums and counters zero; consumed 0. */
+/* State from the generator: parameters; moments, sums and counters zero; consumed 0. Of kernels
+ * without numerics only the counters. */
 void execute_reset(struct execute *execute, uint64_t seed);
 
 /* Samples of one block on this rank; rows have no rank, block or step yet. */
@@ -91,9 +110,22 @@ void execute_samples_release(struct execute_samples *samples);
 void execute_block(struct execute *execute, enum variant variant, int level, int n_steps, int keep,
                    struct execute_samples *samples);
 
-/* Host copies, outside any fence: n elements of a buffer from an element on. */
+/*
+ * Host copies, outside any fence, as fp32: n elements of a buffer from an element on (parameters are
+ * of the plan's dtype, the rest of the state is fp32), or of a tensor of a given dtype.
+ */
 void execute_download(struct execute *execute, enum plan_buffer buffer, int64_t first, int64_t n,
                       float *out);
+void execute_download_tensor(struct execute *execute, struct tensor tensor, enum dtype dtype,
+                             int64_t n, float *out);
+
+/* n values to a tensor of fp32 or bf16 (rounded in place: `values` is done with). Syncs. */
+void execute_upload_tensor(struct execute *execute, struct tensor tensor, enum dtype dtype,
+                           float *values, int64_t n);
+
+/* Buffers whose contents a variant would ruin: they have scratch copies, and make the digest. */
+bool execute_is_state(int buffer);
+enum device_class execute_class_of(int buffer);
 
 /* A 64-bit digest of the training state (parameters, moments, sums): equal before and after a variant. */
 uint64_t execute_digest(struct execute *execute);

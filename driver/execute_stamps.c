@@ -16,6 +16,32 @@ bool stamp_is_made(const struct op *op, enum variant variant, int level, enum st
     return (runs && level > 1) || (level > 0 && op->n_waits > 0); /* it ends the stall before it */
 }
 
+bool stamp_only_orders(const struct op *op, int level)
+{
+    return op->kind == OP_COLLECTIVE ? level == 0 : level < 2;
+}
+
+/* Level 2 of the full step makes every stamp that any other makes. */
+static bool is_ever_made(const struct op *op, enum stamp which)
+{
+    if (which == STAMP_POSTED)
+        return op->kind == OP_COLLECTIVE;
+    if (which == STAMP_WAIT)
+        return op->kind == OP_COLLECTIVE || (op->stream == DEVICE_COMPUTE && op->n_waits > 0);
+    return stamp_is_made(op, VARIANT_FULL, 2, which);
+}
+
+void stamps_number(struct execute *e)
+{
+    int n_ops = e->plan->n_ops, next = STAMP_FIRST_OP;
+    e->stamp_slot = must_alloc((size_t)n_ops * STAMPS_PER_OP + 1, sizeof *e->stamp_slot);
+    for (int i = 0; i < n_ops; i++)
+        for (int which = 0; which < STAMPS_PER_OP; which++)
+            e->stamp_slot[STAMPS_PER_OP * i + which] =
+                is_ever_made(&e->plan->ops[i], (enum stamp)which) ? next++ : -1;
+    e->stamp_slots = next;
+}
+
 /* One step of a block while its stamps are read. */
 struct reading {
     struct execute *execute;
@@ -32,7 +58,7 @@ static int64_t when(const struct reading *r, int slot)
 
 static int64_t op_when(const struct reading *r, int op, enum stamp which)
 {
-    return when(r, stamp_of(op, which));
+    return when(r, stamp_of(r->execute, op, which));
 }
 
 /* ---- intervals of one axis ---- */
@@ -117,13 +143,24 @@ static void text(char *to, size_t size, const char *from)
     snprintf(to, size, "%.*s", (int)size - 1, from);
 }
 
-/* The axis an op of the compute stream waits for: that of its last wait. */
+/* Whether an op waits for a collective of an axis. */
 static bool waits_for(const struct plan *plan, const struct op *op, enum axis axis)
 {
-    for (int i = 0; i < op->n_waits; i++)
-        if (plan->ops[op->wait[i]].shape.coll.axis == axis)
+    for (int i = 0; i < op->n_waits; i++) {
+        const struct op *other = &plan->ops[op->wait[i]];
+        if (other->kind == OP_COLLECTIVE && other->shape.coll.axis == axis)
             return true;
+    }
     return false;
+}
+
+/* Whether an op of the compute stream waits for its batch, and for nothing else. */
+static bool waits_for_input(const struct plan *plan, const struct op *op)
+{
+    for (int i = 0; i < op->n_waits; i++)
+        if (plan->ops[op->wait[i]].kind != OP_INPUT)
+            return false;
+    return op->n_waits > 0 && op->stream == DEVICE_COMPUTE;
 }
 
 static void stall_of_axis(const struct reading *r, enum axis axis, struct stall_row *row)
@@ -208,6 +245,35 @@ static void add_op(const struct reading *r, int index, const struct op *op, int6
             2.0 * (double)op->shape.gemm.m * (double)op->shape.gemm.n * (double)op->shape.gemm.k;
 }
 
+/* What one op that took part adds to the terms of its step. */
+static void add_term(const struct reading *r, int index, const struct op *op, int64_t duration)
+{
+    if (waits_for_input(r->execute->plan, op))
+        r->row->input_ns += op_when(r, index, STAMP_BEGIN) - op_when(r, index, STAMP_WAIT);
+    if (op->kind == OP_INPUT && op->stream == DEVICE_COMPUTE)
+        r->row->input_ns += duration;
+    else if (stamps_posts(r->execute, op))
+        r->row->idle_ns += op_when(r, index, STAMP_POSTED) - op_when(r, index, STAMP_WAIT);
+    else if (op->stream == DEVICE_COMPUTE)
+        r->row->compute_ns += duration;
+}
+
+/* A GPU that has nothing to do between two ops of its compute stream waits for the host. */
+static void add_gaps(const struct reading *r)
+{
+    const struct plan *plan = r->execute->plan;
+    int64_t cost = r->execute->device.stamp_ns, before = r->row->start_ns;
+    for (int i = 0; i <= plan->n_ops; i++) {
+        const struct op *op = i < plan->n_ops ? &plan->ops[i] : NULL;
+        if (op && (op->stream != DEVICE_COMPUTE || !op_takes_part(op, r->variant)))
+            continue;
+        enum stamp first = op && op->n_waits > 0 ? STAMP_WAIT : STAMP_BEGIN;
+        int64_t gap = (op ? op_when(r, i, first) : r->row->end_ns) - before;
+        r->row->idle_ns += gap > cost ? gap - cost : 0;
+        before = op ? op_when(r, i, STAMP_END) : before;
+    }
+}
+
 /* Closure (a): each term from stamps of its own; what no stamp covers is the residual. */
 static void add_compute(const struct reading *r, bool keep)
 {
@@ -218,15 +284,12 @@ static void add_compute(const struct reading *r, bool keep)
             continue;
         int64_t begin = op_when(r, i, STAMP_BEGIN);
         int64_t duration = op_when(r, i, STAMP_END) - begin;
-        if (op->kind == OP_INPUT)
-            r->row->input_ns += duration;
-        else if (op->kind == OP_COLLECTIVE)
-            r->row->idle_ns += op_when(r, i, STAMP_POSTED) - op_when(r, i, STAMP_WAIT);
-        else
-            r->row->compute_ns += duration;
+        add_term(r, i, op, duration);
         if (keep)
             add_op(r, i, op, begin, duration);
     }
+    if (!r->execute->device.type->runs_host_tasks)
+        add_gaps(r);
     r->row->residual_ns = r->row->end_ns - r->row->start_ns - r->row->compute_ns -
                           r->row->input_ns - r->row->stall_ns - r->row->idle_ns;
 }
@@ -280,7 +343,7 @@ void stamps_to_samples(struct execute *e, enum variant variant, int level, int n
                             variant,
                             level,
                             step,
-                            step * stamps_per_step(e->plan),
+                            step * stamps_per_step(e),
                             &samples->step[step],
                             &samples->rows};
         read_step(&r, step == keep, work);

@@ -1,8 +1,12 @@
 /*
  * execute_stamps: which stamp means what, and how stamps become rows.
  *
- * Each step of a block has its own slots: two for the step, four for each op. Private to the
- * executor.
+ * Each step of a block has its own slots: two for the step, and up to four for each op. Private to
+ * the executor.
+ *
+ * On a GPU stamps are events on its streams, and cost the stream device.stamp_ns each. Between the end
+ * of one op of the compute stream and the next stamp lies that cost, and what the host left the GPU
+ * waiting: a gap beyond the cost counts as host idle, the rest is in the residual.
  */
 #ifndef DRIVER_EXECUTE_STAMPS_H
 #define DRIVER_EXECUTE_STAMPS_H
@@ -18,14 +22,24 @@ enum stamp {
     STAMPS_PER_OP
 };
 
-static inline int stamps_per_step(const struct plan *plan)
+/* Number the slots of a step: those alone that some level and variant makes. */
+void stamps_number(struct execute *execute);
+
+static inline int stamps_per_step(const struct execute *execute)
 {
-    return STAMP_FIRST_OP + STAMPS_PER_OP * plan->n_ops;
+    return execute->stamp_slots;
 }
 
-static inline int stamp_of(int op, enum stamp which)
+static inline int stamp_of(const struct execute *execute, int op, enum stamp which)
 {
-    return STAMP_FIRST_OP + STAMPS_PER_OP * op + (int)which;
+    return execute->stamp_slot[STAMPS_PER_OP * op + (int)which];
+}
+
+/* Whether the compute stream is stamped around the host's posting of this op: where that stream is
+ * the host. On a GPU a post takes nothing of the compute stream, and stamps would. */
+static inline bool stamps_posts(const struct execute *execute, const struct op *op)
+{
+    return op->kind == OP_COLLECTIVE && execute->device.type->runs_host_tasks;
 }
 
 /* A variant is a mask: compute-only leaves out the collectives, comm-only everything else. */
@@ -36,6 +50,9 @@ static inline bool op_takes_part(const struct op *op, enum variant variant)
 
 /* Whether run_op makes this stamp (BEGIN or END) of an op at a level in a variant. */
 bool stamp_is_made(const struct op *op, enum variant variant, int level, enum stamp which);
+
+/* Of the stamps that are made, whether this END only orders: nobody reads its time. */
+bool stamp_only_orders(const struct op *op, int level);
 
 /* After sync: rows of the block's steps, with local times and step indices from 0. */
 void stamps_to_samples(struct execute *execute, enum variant variant, int level, int n_steps,

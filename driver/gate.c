@@ -8,15 +8,21 @@
 #include "base/err.h"
 #include "base/rng.h"
 #include "driver/agree.h"
+#include "driver/state.h"
 
 static const double gate_padding = 0.25;
+
+/* What the reference runs on, whatever the study does. */
+static const struct backend on_cpu = {
+    .device = &device_cpu, .comm = &comm_mpi, .kernels = &kernels_cpu};
 
 static struct policy gate_policy(const struct gate_reference *reference, const struct policy *point,
                                  int64_t micro_batch)
 {
     struct policy policy;
     policy_defaults(&policy, &reference->model);
-    policy.overlap_gradients = point ? point->overlap_gradients : true;
+    if (point)
+        policy = *point;
     policy.global_batch = reference->batch;
     policy.micro_batch = micro_batch;
     policy.epsilon = 1e-6f;
@@ -42,8 +48,7 @@ struct gate_run {
     struct plan plan;
     struct execute execute;
     struct input input;
-    float *gradient, *parameter;
-    double loss[GATE_STEPS], norm[GATE_STEPS];
+    struct gate_found found;
 };
 
 static void gate_run_release(struct gate_run *run)
@@ -51,8 +56,8 @@ static void gate_run_release(struct gate_run *run)
     execute_close(&run->execute);
     input_close(&run->input);
     plan_release(&run->plan);
-    free(run->gradient);
-    free(run->parameter);
+    free(run->found.gradient);
+    free(run->found.parameter);
     memset(run, 0, sizeof *run);
 }
 
@@ -61,10 +66,22 @@ static void gate_run_steps(struct gate_run *run, int first, int n)
     struct execute_samples samples;
     execute_block(&run->execute, VARIANT_FULL, 0, n, -1, &samples);
     for (int i = 0; i < n; i++) {
-        run->loss[first + i] = samples.step[i].loss;
-        run->norm[first + i] = samples.step[i].grad_norm;
+        run->found.loss[first + i] = samples.step[i].loss;
+        run->found.norm[first + i] = samples.step[i].grad_norm;
     }
     execute_samples_release(&samples);
+}
+
+/* Gradients of the pieces, from wherever the plan left them. */
+static void download_gradients(struct gate_run *run)
+{
+    const struct plan *plan = &run->plan;
+    struct tensor *at = must_alloc((size_t)plan->n_pieces, sizeof *at);
+    enum dtype dtype = state_gradients(plan, at);
+    for (int i = 0; i < plan->n_pieces; i++)
+        execute_download_tensor(&run->execute, at[i], dtype, plan->pieces[i].count,
+                                run->found.gradient + plan->pieces[i].offset);
+    free(at);
 }
 
 static int gate_run(struct gate_run *run, const struct gate_reference *reference,
@@ -81,24 +98,25 @@ static int gate_run(struct gate_run *run, const struct gate_reference *reference
                                     .backend = backend,
                                     .input = &run->input,
                                     .parent = parent,
-                                    .max_steps = GATE_STEPS,
+                                    .max_steps = GATE_STEPS_MOST,
                                     .fault = fault};
     TRY(execute_open(&run->execute, &config));
-    int64_t n = run->plan.n_parameters;
-    run->gradient = must_alloc((size_t)n, sizeof *run->gradient);
-    run->parameter = must_alloc((size_t)n, sizeof *run->parameter);
+    int64_t n = run->plan.n_state;
+    run->found.plan = &run->plan;
+    run->found.gradient = must_alloc((size_t)n, sizeof(float));
+    run->found.parameter = must_alloc((size_t)n, sizeof(float));
     execute_reset(&run->execute, reference->seed);
     gate_run_steps(run, 0, 1);
-    execute_download(&run->execute, BUFFER_GRADIENT, 0, n, run->gradient);
-    gate_run_steps(run, 1, GATE_STEPS - 1);
-    execute_download(&run->execute, BUFFER_PARAMETER, 0, n, run->parameter);
+    download_gradients(run);
+    gate_run_steps(run, 1, reference->steps - 1);
+    execute_download(&run->execute, (enum plan_buffer)run->plan.master, 0, n, run->found.parameter);
 out:
     return rc;
 }
 
 /* ---- the reference ---- */
 
-static int reference_compute(struct gate_reference *reference, const struct backend *backend)
+static int reference_compute(struct gate_reference *reference)
 {
     struct gate_run run;
     struct layout alone;
@@ -109,27 +127,30 @@ static int reference_compute(struct gate_reference *reference, const struct back
     memset(&run, 0, sizeof run);
     TRY(layout_parse("", &degrees));
     TRY(layout_init(&alone, 1, 1, 0, &degrees));
-    TRY(gate_run(&run, reference, &alone, &policy, backend, NULL, none));
-    size_t bytes = (size_t)run.plan.n_parameters * sizeof(float);
-    memcpy(reference->gradient, run.gradient, bytes);
-    memcpy(reference->parameter, run.parameter, bytes);
-    memcpy(reference->loss, run.loss, sizeof run.loss);
-    memcpy(reference->norm, run.norm, sizeof run.norm);
+    TRY(gate_run(&run, reference, &alone, &policy, &on_cpu, NULL, none));
+    size_t bytes = (size_t)run.plan.n_state * sizeof(float);
+    memcpy(reference->gradient, run.found.gradient, bytes);
+    memcpy(reference->parameter, run.found.parameter, bytes);
+    memcpy(reference->loss, run.found.loss, sizeof run.found.loss);
+    memcpy(reference->norm, run.found.norm, sizeof run.found.norm);
 out:
     gate_run_release(&run);
     return rc;
 }
 
-int gate_reference_make(struct gate_reference *reference, const struct model *model, int64_t batch,
-                        uint64_t seed, const struct backend *backend, int rank, const void *world)
+int gate_reference_make(struct gate_reference *reference, const struct model *model, int64_t tp,
+                        int64_t batch, uint64_t seed, enum gate_numbers numbers, int rank,
+                        const void *world)
 {
     struct layout alone;
     struct degrees degrees = {0};
     int rc = 0;
     memset(reference, 0, sizeof *reference);
-    model_reduce(model, &reference->model);
+    model_reduce_for(model, tp, &reference->model);
+    reference->bounds = gate_bounds(numbers);
     reference->batch = batch;
     reference->seed = rng_key(seed, "gate");
+    reference->steps = reference->bounds->steps;
     struct policy policy = gate_policy(reference, NULL, divisor(batch, 16));
     TRY(layout_parse("", &degrees));
     TRY(layout_init(&alone, 1, 1, 0, &degrees));
@@ -137,7 +158,7 @@ int gate_reference_make(struct gate_reference *reference, const struct model *mo
     size_t n = (size_t)reference->plan.n_parameters;
     reference->gradient = must_alloc(n, sizeof(float));
     reference->parameter = must_alloc(n, sizeof(float));
-    rc = rank == 0 ? reference_compute(reference, backend) : 0;
+    rc = rank == 0 ? reference_compute(reference) : 0;
     TRY(agree(rc, world));
     TRY(agree_broadcast(reference->gradient, (int64_t)(n * sizeof(float)), 0, world));
     TRY(agree_broadcast(reference->parameter, (int64_t)(n * sizeof(float)), 0, world));
@@ -155,131 +176,7 @@ void gate_reference_release(struct gate_reference *reference)
     memset(reference, 0, sizeof *reference);
 }
 
-/* ---- comparing ---- */
-
-static double norm_of(const float *values, int64_t n)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += (double)values[i] * (double)values[i];
-    return sqrt(sum);
-}
-
-static double distance(const float *a, const float *b, int64_t n)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) {
-        double d = (double)a[i] - (double)b[i];
-        sum += d * d;
-    }
-    return sqrt(sum);
-}
-
-struct checksum gate_checksum(const float *values, int64_t n, uint64_t seed, const char *name)
-{
-    struct checksum sum = {norm_of(values, n), 0};
-    uint64_t key = rng_key(rng_key(seed, "checksum"), name);
-    for (int64_t i = 0; i < n; i++)
-        sum.dot += (double)rng_sign(key, (uint64_t)i) * (double)values[i];
-    return sum;
-}
-
-struct gate_row gate_row_of(const char *check, const char *subject, double expected, double found,
-                            double difference, double allowed)
-{
-    struct gate_row row = {.expected = expected,
-                           .found = found,
-                           .difference = difference,
-                           .allowed = allowed,
-                           .passed = difference <= allowed};
-    snprintf(row.check, sizeof row.check, "%s", check);
-    snprintf(row.subject, sizeof row.subject, "%s", subject);
-    return row;
-}
-
-static struct gate_row check_gradient(const struct gate_reference *reference,
-                                      const struct plan_tensor *t, const float *found,
-                                      double global)
-{
-    const float *expected = reference->gradient + t->offset;
-    int64_t n = t->rows * t->columns;
-    double norm = norm_of(expected, n);
-    double floor = 1e-3 * global;
-    return gate_row_of("gradient", t->name, norm, norm_of(found + t->offset, n),
-                       distance(found + t->offset, expected, n),
-                       1e-5 * (norm > floor ? norm : floor));
-}
-
-static struct gate_row check_update(const struct gate_reference *reference,
-                                    const struct plan_tensor *t, const float *found)
-{
-    const float *expected = reference->parameter + t->offset;
-    double largest = 0, worst = 0;
-    for (int64_t i = 0; i < t->rows * t->columns; i++) {
-        double d = fabs((double)found[t->offset + i] - (double)expected[i]);
-        if (!(d <= worst)) /* NaN stays */
-            worst = d;
-        largest = fmax(largest, fabs((double)expected[i]));
-    }
-    double lr = reference->model.lr;
-    return gate_row_of("update", t->name, largest, worst, worst,
-                       1e-5 * largest + 0.02 * GATE_STEPS * lr);
-}
-
-/* Finite and not zero outside the part that is structurally zero. */
-static struct gate_row check_nonzero(const struct plan_tensor *t, const float *found)
-{
-    double before = norm_of(found + t->offset, t->zero_first);
-    int64_t after = t->zero_first + t->zero_count;
-    int64_t n = t->valid_rows * t->columns;
-    double rest = norm_of(found + t->offset + after, n - after);
-    double norm = hypot(t->zero_count ? before : 0, rest);
-    bool good = isfinite(norm) && norm > 0;
-    return gate_row_of("nonzero", t->name, 1, norm, good ? 0 : 1, 0);
-}
-
-static struct gate_row check_padded(const struct plan_tensor *t, const struct gate_run *run)
-{
-    int64_t first = t->offset + t->valid_rows * t->columns;
-    int64_t n = (t->rows - t->valid_rows) * t->columns;
-    double norm = norm_of(run->gradient + first, n) + norm_of(run->parameter + first, n);
-    return gate_row_of("padded", t->name, 0, norm, norm, 0);
-}
-
-static int64_t compare(const struct gate_reference *reference, const struct gate_run *run,
-                       struct gate_row *rows)
-{
-    double global = norm_of(reference->gradient, reference->plan.n_parameters);
-    int64_t n = 0;
-    for (int i = 0; i < run->plan.n_tensors; i++) {
-        const struct plan_tensor *t = &run->plan.tensors[i];
-        rows[n++] = check_gradient(reference, t, run->gradient, global);
-        rows[n++] = check_update(reference, t, run->parameter);
-        rows[n++] = check_nonzero(t, run->gradient);
-        if (t->valid_rows < t->rows)
-            rows[n++] = check_padded(t, run);
-    }
-    for (int step = 0; step < GATE_STEPS; step++) {
-        char subject[16];
-        snprintf(subject, sizeof subject, "step %d", step + 1);
-        double loss = reference->loss[step], norm = reference->norm[step];
-        rows[n++] = gate_row_of("loss", subject, loss, run->loss[step],
-                                fabs(run->loss[step] - loss), 1e-5 * loss);
-        rows[n++] = gate_row_of("norm", subject, norm, run->norm[step],
-                                fabs(run->norm[step] - norm), 1e-4 * norm);
-    }
-    return n;
-}
-
-/* How far a row is from passing: above 1 it failed; NaN counts as worst. */
-static double severity(const struct gate_row *row)
-{
-    if (isnan(row->difference))
-        return INFINITY;
-    if (row->allowed > 0)
-        return row->difference / row->allowed;
-    return row->passed ? 0 : INFINITY;
-}
+/* ---- the verdict of all ranks ---- */
 
 int gate_collect(const struct gate_row *rows, int64_t n, const struct layout *layout,
                  const void *parent, struct record_point *out)
@@ -294,7 +191,7 @@ int gate_collect(const struct gate_row *rows, int64_t n, const struct layout *la
         for (int64_t i = 0; i < n; i++)
             for (int r = 0; r < size; r++) {
                 const struct gate_row *candidate = &from[r * n + i];
-                if (r == 0 || severity(candidate) > severity(&to[i])) {
+                if (r == 0 || gate_severity(candidate) > gate_severity(&to[i])) {
                     to[i] = *candidate;
                     to[i].rank = r;
                 }
@@ -305,21 +202,27 @@ int gate_collect(const struct gate_row *rows, int64_t n, const struct layout *la
     return rc;
 }
 
+struct policy gate_point_policy(const struct gate_reference *reference, const struct layout *layout,
+                                const struct policy *policy, bool accumulate)
+{
+    int64_t local = reference->batch / layout->degrees.dp;
+    int64_t micro = divisor(local, accumulate && local / 2 < 16 ? local / 2 : 16);
+    return gate_policy(reference, policy, micro);
+}
+
 int gate_point(const struct gate_reference *reference, const struct layout *layout,
                const struct policy *policy, bool accumulate, const struct backend *backend,
                const void *parent, struct execute_fault fault, struct record_point *rows)
 {
     struct gate_run run;
     memset(&run, 0, sizeof run);
-    int64_t local = reference->batch / layout->degrees.dp;
-    int64_t micro = divisor(local, accumulate && local / 2 < 16 ? local / 2 : 16);
-    struct policy gate = gate_policy(reference, policy, micro);
+    struct policy gate = gate_point_policy(reference, layout, policy, accumulate);
     int rc = gate_run(&run, reference, layout, &gate, backend, parent, fault);
     rc = agree_quietly(rc, parent);
     if (rc == 0) {
-        size_t most = 4 * (size_t)run.plan.n_tensors + 2 * GATE_STEPS;
+        size_t most = 4 * (size_t)reference->plan.n_tensors + 2 * GATE_STEPS_MOST;
         struct gate_row *list = must_alloc(most, sizeof *list);
-        rc = gate_collect(list, compare(reference, &run, list), layout, parent, rows);
+        rc = gate_collect(list, gate_compare(reference, &run.found, list), layout, parent, rows);
         free(list);
     }
     gate_run_release(&run);
@@ -335,7 +238,7 @@ int gate_verdict(const struct record_point *point, char *why, size_t size)
         if (row->passed)
             continue;
         failed++;
-        if (!worst || severity(row) > severity(worst))
+        if (!worst || gate_severity(row) > gate_severity(worst))
             worst = row;
     }
     if (!worst)

@@ -10,6 +10,7 @@
 #include "driver/gate.h"
 #include "driver/study.h"
 #include "topologies/discover.h"
+#include "topologies/topology.h"
 
 /* What the fixed-work proof compares later points of the same sequence with. */
 struct job_first {
@@ -24,12 +25,16 @@ struct job {
     struct points points;
     struct discover found;
     struct backend backend;
-    bool emulated; /* declared nodes share a host */
+    struct topology topology; /* of --topology; no levels: none */
+    bool emulated;            /* declared nodes share a host */
+    bool shared_device;       /* several ranks share a GPU: functional only */
+    char passed_over[256];    /* why --device auto took no better one, "" */
     int rank, size;
     int threads;       /* BLAS threads of this rank */
     const void *world; /* address of MPI_COMM_WORLD's copy */
     int launch;
-    int64_t t0_ns;     /* rank 0's clock when the launch began */
+    int64_t t0_ns;                /* rank 0's clock when the launch began */
+    char fingerprint[STUDY_PATH]; /* what the files of --input are, driver/dataset.h; "": none */
     double peak_flops; /* GEMM rate of one rank alone, measured in this launch; 0: not measured */
     char peak_source[64];
     struct gate_reference reference;

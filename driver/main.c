@@ -10,9 +10,13 @@
 #include "base/units.h"
 #include "driver/agree.h"
 #include "driver/ceiling.h"
+#include "driver/checkpoint_ask.h"
+#include "driver/dataset.h"
+#include "driver/devices.h"
 #include "driver/job.h"
 #include "driver/provenance.h"
 #include "driver/run.h"
+#include "driver/timed.h"
 #include "driver/watchdog.h"
 
 static MPI_Comm world;
@@ -59,13 +63,54 @@ static void say_help(void)
     opt_help(study_options, study_n_options, stdout);
 }
 
+/* The same on every rank: a host without a driver among others would compute elsewhere. */
+static int agree_on_device(const struct job *job)
+{
+    char mine[16], first[16];
+    int rc = 0;
+    snprintf(mine, sizeof mine, "%s", job->backend.device->name);
+    snprintf(first, sizeof first, "%s", mine);
+    TRY(agree_broadcast(first, sizeof first, 0, job->world));
+    if (strcmp(mine, first) != 0)
+        rc =
+            fail(FAIL_USAGE,
+                 "device: rank 0 found \"%s\" and this rank \"%s\": say --device, or start the job "
+                 "on hosts that are alike",
+                 first, mine);
+out:
+    return rc;
+}
+
 static int find_backend(struct job *job)
 {
-    int rc = 0;
-    TRY(device_find(job->study.device, &job->backend.device));
-    TRY(comm_find(job->study.comm, &job->backend.comm));
-    TRY(kernels_find(job->backend.device->name, &job->backend.kernels));
-    job->backend.local_rank = job->found.ranks[job->rank].local;
+    bool choose = strcmp(job->study.device, "auto") == 0;
+    int rc = choose
+                 ? device_find_auto(&job->backend.device, job->passed_over, sizeof job->passed_over)
+                 : device_find(job->study.device, &job->backend.device);
+    if (rc == 0 && !choose && job->backend.device->probe != NULL) {
+        int n;
+        rc = job->backend.device->probe(NULL, 0, &n);
+    }
+    TRY(agree(rc, job->world));
+    TRY(agree(agree_on_device(job), job->world));
+    if (job->study.dtype == GATE_TF32 && job->backend.device->probe == NULL)
+        rc = fail(FAIL_USAGE,
+                  "--dtype: device \"%s\" has no tf32: take fp32 or bf16, or --device cuda",
+                  job->backend.device->name);
+    if (job->study.attention != ATTENTION_AUTO && job->backend.device->probe == NULL)
+        rc = fail(FAIL_USAGE,
+                  "--attention: device \"%s\" has one attention, its own: take auto, or --device "
+                  "cuda",
+                  job->backend.device->name);
+    job->backend.attention = (enum attention_choice)job->study.attention;
+    TRY(agree(rc, job->world));
+    rc = comm_find_for(job->backend.device, job->study.comm, &job->backend.comm);
+    if (rc == 0)
+        rc = kernels_find(job->backend.device->name, &job->backend.kernels);
+    if (rc == 0)
+        rc = timed_prepare(job);
+    TRY(agree(rc, job->world));
+    rc = devices_place(job);
 out:
     return rc;
 }
@@ -77,6 +122,8 @@ static int blas_threads(const struct job *job)
     const struct discover_host *host = &job->found.hosts[me->host];
     if (job->study.threads > 0)
         return (int)job->study.threads;
+    if (job->backend.kernels->no_numerics)
+        return 1;
     int cores = me->n_cores;
     if (cores * host->ranks > host->cores) /* not bound to cores of its own */
         cores = host->cores / host->ranks;
@@ -112,10 +159,14 @@ static int prepare(struct job *job, int rc)
     TRY(agree(rc, job->world));
     rc = discover_check(&job->found, job->points.nodes, job->points.ranks_per_node, &job->emulated);
     TRY(is_silent_singleton(&job->found) ? rc : agree(rc, job->world));
-    rc = find_backend(job);
+    TRY(agree(study_add_loaded(&job->points, &job->study, job->emulated), job->world));
+    TRY(find_backend(job));
+    rc = run_validate(job);
     if (rc == 0)
-        rc = run_validate(job);
+        rc = dataset_check(job);
     TRY(agree(rc, job->world));
+    TRY(agree(dataset_agree(job), job->world));
+    TRY(agree(checkpoint_ask_check(job), job->world));
     job->threads = blas_threads(job);
     kernels_blas_threads(job->threads);
 out:
@@ -146,6 +197,8 @@ static void say_what(const struct job *job)
 {
     if (job->rank != 0)
         return;
+    if (job->passed_over[0])
+        printf("# %s: using the CPU\n", job->passed_over);
     printf("# scalestudy: %d node%s x %d rank%s = %d on %d host%s%s; model %s, %s scaling, %d "
            "point%s, device %s, comm %s, %d BLAS thread%s a rank\n",
            job->points.nodes, plural(job->points.nodes), job->points.ranks_per_node,
@@ -155,6 +208,8 @@ static void say_what(const struct job *job)
            job->study.scaling == SCALING_WEAK ? "weak" : "strong", job->points.n,
            plural(job->points.n), job->backend.device->name, job->backend.comm->name, job->threads,
            plural(job->threads));
+    if (job->backend.kernels->no_numerics)
+        printf("# timed: %s; %s\n", job->topology.name, timed_words);
     printf("# study file %s\n", job->study.out);
     fflush(stdout);
 }
@@ -167,9 +222,9 @@ static void say_valid(const struct job *job)
     printf("# valid:");
     for (int i = 0; i < job->points.n; i++) {
         const struct point *p = &job->points.point[i];
-        printf("%s %dx%d%s%s batch %lld sequence %lld", i ? "," : "", p->nodes, p->ranks_per_node,
-               p->parallel[0] ? " " : "", p->parallel, (long long)p->global_batch,
-               (long long)p->sequence);
+        printf("%s %dx%d%s%s%s batch %lld sequence %lld", i ? "," : "", p->nodes, p->ranks_per_node,
+               p->parallel[0] ? " " : "", p->parallel, p->copies > 1 ? " on all nodes at once" : "",
+               (long long)p->global_batch, (long long)p->sequence);
     }
     printf("\n");
 }
@@ -183,6 +238,8 @@ static int begin_record(struct job *job, int argc, char **argv, struct record **
     memset(&head, 0, sizeof head);
     if (job->rank == 0) {
         rc = provenance_fill(&head, &job->study, &job->model, &job->found, argc, argv);
+        provenance_data(&head, job->fingerprint);
+        provenance_topology(&head, &job->topology);
         if (rc == 0)
             rc = record_begin(record, job->study.out, &head, job->study.resume, &job->launch, &list,
                               &n_list);
@@ -243,16 +300,31 @@ out:
     return rc ? rc : verdict;
 }
 
+/* A GPU needs a large product to show what it can do, and shows it in the study's numbers. */
+static struct ceiling_gemm ceiling_of(const struct job *job)
+{
+    enum { ON_CPU = 768, ON_GPU = 8192 };
+    if (job->backend.device->probe == NULL)
+        return (struct ceiling_gemm){ON_CPU, DTYPE_F32, false};
+    return (struct ceiling_gemm){ON_GPU, job->study.dtype == GATE_BF16 ? DTYPE_BF16 : DTYPE_F32,
+                                 job->study.dtype == GATE_TF32};
+}
+
 static int measure_ceilings(struct job *job)
 {
-    enum { GEMM = 768 };
+    struct ceiling_gemm gemm = ceiling_of(job);
     int rc = 0;
+    if (job->backend.kernels->no_numerics) {
+        timed_ceiling(job);
+        return 0;
+    }
     if (job->rank == 0)
-        rc = ceiling_gemm(&job->backend, GEMM, (uint64_t)job->study.seed, &job->peak_flops);
+        rc = ceiling_gemm(&job->backend, &gemm, (uint64_t)job->study.seed, &job->peak_flops);
     TRY(agree(rc, job->world));
     TRY(agree_broadcast(&job->peak_flops, sizeof job->peak_flops, 0, job->world));
     snprintf(job->peak_source, sizeof job->peak_source,
-             "measured: fastest fp32 GEMM %d^3, rank 0 alone", GEMM);
+             "measured: fastest %s GEMM %lld^3, rank 0 alone",
+             gemm.tf32 ? "tf32" : dtype_name((int)gemm.dtype), (long long)gemm.size);
 out:
     return rc;
 }
@@ -273,9 +345,10 @@ static int study(struct job *job, int argc, char **argv)
                         job->found.hosts[job->found.ranks[job->rank].host].name);
     if (rc == 0)
         rc = measure_ceilings(job);
-    if (rc == 0 && job->study.check)
-        rc = gate_reference_make(&job->reference, &job->model, job->points.gate_batch,
-                                 (uint64_t)job->study.seed, &job->backend, job->rank, job->world);
+    if (rc == 0 && job->study.check && !job->backend.kernels->no_numerics)
+        rc = gate_reference_make(&job->reference, &job->model, job->points.gate_tp,
+                                 job->points.gate_batch, (uint64_t)job->study.seed,
+                                 (enum gate_numbers)job->study.dtype, job->rank, job->world);
     if (rc == 0)
         rc = run_study(job, record, done);
     watchdog_stop();

@@ -44,10 +44,15 @@ static void keep(struct measure *m, struct execute_samples *s, enum variant vari
         s->rows.ops.rows[i].step += first;
         s->rows.ops.rows[i].rank = rank;
     }
+    for (int64_t i = 0; i < s->rows.inputs.n; i++) {
+        s->rows.inputs.rows[i].step += first;
+        s->rows.inputs.rows[i].rank = rank;
+    }
     memcpy(RECORD_ADD(&m->local.steps, s->n), s->step, (size_t)s->n * sizeof *s->step);
     APPEND(&m->local.stalls, &s->rows.stalls, struct stall_row);
     APPEND(&m->local.collectives, &s->rows.collectives, struct call_row);
     APPEND(&m->local.ops, &s->rows.ops, struct op_row);
+    APPEND(&m->local.inputs, &s->rows.inputs, struct input_row);
     m->next_step[variant] += s->n;
     m->next_block++;
 }
@@ -119,7 +124,8 @@ static int run_block(struct measure *m, enum block_kind kind, int n)
     struct execute_samples samples;
     int rc = 0;
     watchdog_at("barrier before block", m->next_block, "all ranks of the point");
-    TRY(agree_barrier(m->parent));
+    rc = input_failed(m->execute->context.input);
+    TRY(agree_quietly(rc, m->together)); /* the barrier */
     int first = m->next_step[variant];
     execute_block(m->execute, variant, level_of[kind], n + 1, n, &samples);
     if (variant == VARIANT_FULL)
@@ -136,10 +142,21 @@ out:
     return rc;
 }
 
+/* A digest brings the whole state to the host: of a large one that of the first variants must do. */
+static bool watches_state(const struct measure *m)
+{
+    static const int64_t large = INT64_C(2) << 30;
+    int64_t bytes = 0;
+    for (int b = 1; b < PLAN_BUFFERS; b++)
+        bytes += execute_is_state(b) ? m->execute->plan->bytes[b] : 0;
+    return execute_has_scratch(m->execute) &&
+           (bytes <= large || m->next_step[VARIANT_COMPUTE] == 0);
+}
+
 /* The training state must not notice the variants. */
 static int run_variants(struct measure *m, const enum block_kind *kinds, int n_kinds)
 {
-    bool watch = execute_has_scratch(m->execute);
+    bool watch = watches_state(m);
     uint64_t before = watch ? execute_digest(m->execute) : 0;
     int rc = 0;
     for (int i = 0; i < n_kinds; i++) {
@@ -149,7 +166,7 @@ static int run_variants(struct measure *m, const enum block_kind *kinds, int n_k
     }
     if (watch && execute_digest(m->execute) != before)
         rc = fail(FAIL_WRONG, "variants: the training state changed while they ran on scratch");
-    rc = agree_quietly(rc, m->parent);
+    rc = agree_quietly(rc, m->together);
 out:
     return rc;
 }
@@ -193,7 +210,7 @@ static int decide(struct measure *m, int64_t begin_ns, int *stop)
         *stop = m->full_steps >= m->study->max_steps ||
                 (m->full_steps >= m->study->min_steps && (m->settled || late));
     }
-    return agree_broadcast(stop, sizeof *stop, 0, m->parent);
+    return agree_broadcast(stop, sizeof *stop, 0, m->together);
 }
 
 int measure_run(struct measure *m)
@@ -252,11 +269,19 @@ int measure_gather(struct measure *m, struct record_point *out)
         row->start_ns = clock_global_ns(&m->clock, row->start_ns) - m->t0_ns;
         row->end_ns = clock_global_ns(&m->clock, row->end_ns) - m->t0_ns;
     }
+    for (int64_t i = 0; i < m->local.drains.n; i++) {
+        struct drain_row *row = &m->local.drains.rows[i];
+        row->start_ns = clock_global_ns(&m->clock, row->start_ns) - m->t0_ns;
+        row->end_ns = clock_global_ns(&m->clock, row->end_ns) - m->t0_ns;
+    }
     watchdog_at("gather rows", m->next_block, "all ranks of the point");
     TRY(GATHER(steps));
     TRY(GATHER(stalls));
     TRY(GATHER(collectives));
     TRY(GATHER(ops));
+    TRY(GATHER(inputs));
+    TRY(GATHER(checkpoints));
+    TRY(GATHER(drains));
     TRY(GATHER(memory));
     if (m->layout->rank == 0)
         flag_warm_up(m, out);

@@ -25,7 +25,9 @@ struct measure {
     const struct study *study;
     struct execute *execute;
     const struct layout *layout;
-    const void *parent; /* address of the point's MPI_Comm */
+    const void *parent;   /* address of the point's MPI_Comm */
+    const void *together; /* of all copies of the point: they run the same blocks at once, as the
+                             first one's rank 0 decides; with one copy the same as parent */
     uint64_t seed;
     int64_t t0_ns;             /* the launch's t0 on the clock of the job's rank 0 */
     struct clock_fit clock;    /* second measurement made at the end */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "driver/dataset.h"
 #include "workloads/transformer.h"
 
 void point_text(char *to, size_t size, const char *from)
@@ -13,8 +14,8 @@ void point_text(char *to, size_t size, const char *from)
 int point_rank(const struct job *job, const struct point *point, int rank)
 {
     int node = rank / job->points.ranks_per_node, local = rank % job->points.ranks_per_node;
-    bool member = node < point->nodes && local < point->ranks_per_node;
-    return member ? node * point->ranks_per_node + local : -1;
+    bool member = node < point->nodes * point->copies && local < point->ranks_per_node;
+    return member ? node % point->nodes * point->ranks_per_node + local : -1;
 }
 
 static bool is_member(const struct job *job, const struct point *point, int rank)
@@ -43,9 +44,17 @@ static int members_on(const struct job *job, const struct point *point, int host
     return n;
 }
 
-/* Members that share a set of cores, or all members on a host, need more cores than there are. */
+/* With GPUs: fewer cores near a GPU than ranks that launch from there, or several ranks on one GPU.
+ * Else: members that share a set of cores, or all members on a host, need more cores than there are. */
 static bool oversubscribed(const struct job *job, const struct point *point)
 {
+    if (job->backend.device->probe != NULL) {
+        for (int r = 0; r < job->size; r++)
+            if (is_member(job, point, r) &&
+                (job->found.ranks[r].oversubscribed || job->found.ranks[r].device_shared))
+                return true;
+        return false;
+    }
     for (int r = 0; r < job->size; r++)
         if (is_member(job, point, r) &&
             sharers(job, point, r) * job->threads > job->found.ranks[r].n_cores)
@@ -74,15 +83,19 @@ void point_describe(const struct job *job, const struct point *point, const stru
     p->nodes = point->nodes;
     p->ranks = point->ranks;
     p->ranks_per_node = point->ranks_per_node;
+    p->copies = point->copies;
     p->tp = d->tp, p->pp = d->pp, p->cp = d->cp, p->ep = d->ep, p->dp = d->dp, p->shard = d->shard;
     layout_text(&plan->layout, p->parallel, sizeof p->parallel);
     point_text(p->scaling, sizeof p->scaling,
                job->study.scaling == SCALING_WEAK ? "weak" : "strong");
     point_text(p->model, sizeof p->model, model->name);
-    point_text(p->dtype, sizeof p->dtype, "fp32");
+    point_text(p->dtype, sizeof p->dtype,
+               job->study.dtype == GATE_TF32 ? "tf32" : dtype_name((int)plan->dtype));
     point_text(p->device, sizeof p->device, job->backend.device->name);
     point_text(p->comm, sizeof p->comm, job->backend.comm->name);
-    point_text(p->input, sizeof p->input, point->input);
+    if (job->backend.kernels->no_numerics)
+        point_text(p->topology, sizeof p->topology, job->topology.name);
+    dataset_name(point->input, p->input, sizeof p->input);
     p->global_batch = point->global_batch;
     p->micro_batch = point->micro_batch;
     p->micro_steps = plan->micro_batches;
@@ -92,8 +105,8 @@ void point_describe(const struct job *job, const struct point *point, const stru
     p->model_flops_per_step = (double)point->global_batch * model_flops_per_sequence(model);
     p->peak_flops_per_rank = job->peak_flops;
     point_text(p->peak_source, sizeof p->peak_source, job->peak_source);
-    p->emulated = job->emulated && point->nodes > 1;
+    p->emulated = job->emulated && point->nodes * point->copies > 1;
     p->oversubscribed = plan->layout.rank == 0 && oversubscribed(job, point);
-    p->input_entropy = input_entropy();
+    p->input_entropy = input_path(point->input) == NULL ? input_entropy() : 0;
     point_text(p->gate, sizeof p->gate, "off");
 }

@@ -11,18 +11,24 @@
 #include "collectives/comm_check.h"
 #include "driver/agree.h"
 #include "driver/check.h"
+#include "driver/checkpoint_section.h"
+#include "driver/dataset.h"
 #include "driver/measure.h"
+#include "driver/point_memory.h"
+#include "driver/point_plan.h"
 #include "driver/point_row.h"
 #include "driver/proof.h"
+#include "driver/proof_traffic.h"
+#include "driver/timed.h"
 #include "driver/watchdog.h"
-
-enum { PROVE_ELEMENTS = 1 << 18 };
+#include "workloads/input_feed.h"
+#include "workloads/input_file.h"
 
 /* One point while it runs, on one rank. */
 struct run {
     struct job *job;
     const struct point *point;
-    const void *comm;
+    const void *comm, *together;
     struct model model; /* with the point's sequence */
     struct policy policy;
     struct plan plan;
@@ -36,53 +42,6 @@ struct run {
 
 /* ---- plan ---- */
 
-static void model_and_policy(const struct job *job, const struct point *point, struct model *model,
-                             struct policy *policy)
-{
-    *model = job->model;
-    model->sequence = point->sequence;
-    policy_defaults(policy, model);
-    policy->global_batch = point->global_batch;
-    policy->micro_batch = point->micro_batch;
-    policy->bucket_bytes = job->study.bucket;
-    policy->overlap_gradients = study_overlaps_gradients(&job->study);
-}
-
-int point_plan(const struct job *job, const struct point *point, int rank, struct plan *plan)
-{
-    struct model model;
-    struct policy policy;
-    struct layout layout;
-    int rc = 0;
-    memset(plan, 0, sizeof *plan);
-    model_and_policy(job, point, &model, &policy);
-    TRY(layout_init(&layout, point->nodes, point->ranks_per_node, rank, &point->degrees));
-    TRY(transformer_plan(plan, &model, &layout, &policy));
-out:
-    return rc;
-}
-
-int point_fits(const struct job *job, const struct point *point, const struct plan *plan)
-{
-    int64_t bytes = 0, state = 0;
-    for (int b = 1; b < PLAN_BUFFERS; b++)
-        bytes += plan->bytes[b];
-    for (int b = BUFFER_PARAMETER; b <= BUFFER_MOMENT2; b++)
-        state += plan->bytes[b];
-    for (int h = 0; h < job->found.n_hosts; h++) {
-        const struct discover_host *host = &job->found.hosts[h];
-        int ranks = host->ranks < point->ranks ? host->ranks : point->ranks;
-        double need = (double)ranks * (double)(bytes + state); /* state twice: scratch copies */
-        if (host->memory_bytes > 0 && need > (double)host->memory_bytes)
-            return fail(FAIL_USAGE,
-                        "memory: %d ranks on host %s need %.1f GiB and it has %.1f GiB; take a "
-                        "smaller model or micro-batch, or fewer ranks a host",
-                        ranks, host->name, need / 1073741824.0,
-                        (double)host->memory_bytes / 1073741824.0);
-    }
-    return 0;
-}
-
 /* Every member of every group must be about to make the same calls. */
 static int agree_calls(const struct run *r)
 {
@@ -95,12 +54,10 @@ static int agree_calls(const struct run *r)
     if (rc == 0 && r->plan.layout.rank == 0) {
         const uint64_t(*of)[AXIS_COUNT] = (const uint64_t(*)[AXIS_COUNT])all;
         for (int rank = 1; rank < r->point->ranks && rc == 0; rank++)
-            for (int c = 0; c < r->plan.n_channels && rc == 0; c++) {
-                enum axis axis = r->plan.channel[c].axis;
-                if (axis == AXIS_DP && of[rank][axis] != of[0][axis])
+            for (int axis = 0; axis < AXIS_COUNT && rc == 0; axis++)
+                if (of[rank][axis] != of[0][axis])
                     rc = fail(FAIL_INTERNAL, "plan: rank %d would make other %s calls than rank 0",
-                              rank, axis_name((int)axis));
-            }
+                              rank, axis_name(axis));
     }
     free(all);
     free(counts);
@@ -141,9 +98,14 @@ static int open_point(struct run *r)
     const struct study *study = &r->job->study;
     int64_t begin = units_now_ns();
     int rc = 0;
-    TRY(input_open(&r->input, r->point->input, (uint64_t)study->seed, r->model.vocabulary,
-                   r->model.sequence, study->padding, 16 * r->point->global_batch));
     int64_t most = study->block + 1;
+    TRY(input_open_documents(&r->input, r->point->input, (uint64_t)study->seed, r->model.vocabulary,
+                             r->model.sequence, study->padding, 16 * r->point->global_batch,
+                             study->document_end));
+    TRY(dataset_same(r->job, r->point, &r->input));
+    r->input.pinned = study->pinned;
+    TRY(input_feed_open(&r->input, &r->plan, (int)study->input_workers, (int)study->prefetch,
+                        (int)most));
     struct execute_config config = {.plan = &r->plan,
                                     .backend = &r->job->backend,
                                     .input = &r->input,
@@ -151,6 +113,10 @@ static int open_point(struct run *r)
                                     .max_steps = (int)most,
                                     .scratch = study->scratch != SCRATCH_RECREATE,
                                     .fault = r->fault};
+    if (checkpoint_section_wanted(r->job, r->point)) {
+        config.save_stamps = saver_stamps(&r->plan, r->job->backend.device);
+        config.save_tasks = saver_tasks(&r->plan, r->job->backend.device);
+    }
     watchdog_at("open", r->point->ranks, "ranks");
     TRY(execute_open(&r->execute, &config));
 out:
@@ -164,7 +130,7 @@ static int prove(struct run *r)
     int rc = 0;
     for (int i = 0; i < r->execute.n_comms && rc == 0; i++) {
         watchdog_at("prove collectives", i, axis_name((int)r->execute.comm[i].axis));
-        rc = comm_prove(&r->execute.comm[i], PROVE_ELEMENTS, &wrong);
+        rc = comm_prove(&r->execute.comm[i], POINT_PROVE_ELEMENTS, &wrong);
         rc = keep_wrong(r, agree_quietly(rc, r->comm));
     }
     r->rows->point.prove_s = since(begin);
@@ -177,6 +143,9 @@ static int gate(struct run *r)
     watchdog_at("gate", r->point->ranks, "ranks");
     int rc = gate_point(&r->job->reference, &r->plan.layout, &r->policy, r->plan.micro_batches > 1,
                         &r->job->backend, r->comm, r->fault, r->rows);
+    if (rc == 0 && checkpoint_section_wanted(r->job, r->point))
+        rc = checkpoint_section_gate(r->job, r->point, &r->plan.layout, &r->policy,
+                                     r->plan.micro_batches > 1, r->comm, r->rows);
     r->rows->point.gate_s += since(begin);
     return rc;
 }
@@ -192,6 +161,14 @@ static void first_step(struct run *r, struct proof_counts *work)
     execute_reset(&r->execute, (uint64_t)r->job->study.seed);
 }
 
+/* What the communicators' library chooses for the calls of a step that is not timed. */
+static void watch_comms(struct run *r, bool on)
+{
+    for (int i = 0; i < r->execute.n_comms; i++)
+        if (r->execute.comm[i].type->watch != NULL)
+            r->execute.comm[i].type->watch(&r->execute.comm[i], on);
+}
+
 static int check_and_prove_work(struct run *r)
 {
     uint64_t seed = (uint64_t)r->job->study.seed;
@@ -202,27 +179,17 @@ static int check_and_prove_work(struct run *r)
     r->rows->point.init_s = since(begin);
     begin = units_now_ns();
     watchdog_at("full-model checks", r->point->ranks, "ranks");
+    watch_comms(r, true);
     if (r->job->study.check)
         TRY(check_full(&r->execute, &r->input, &r->model, seed, r->comm, &work, r->rows));
     else
         first_step(r, &work);
     TRY(proof_point(r->job, r->point, &r->plan, &work, r->comm, r->rows));
+    TRY(proof_traffic(r->job, r->point, &r->plan, &work, r->comm, r->rows));
 out:
+    watch_comms(r, false);
     r->rows->point.gate_s += since(begin);
     return rc;
-}
-
-static void add_memory(struct run *r)
-{
-    struct device_memory memory;
-    r->execute.device.type->memory(&r->execute.device, &memory);
-    for (int c = 0; c <= DEVICE_CLASSES; c++) {
-        struct memory_row *row = RECORD_ADD(&r->measure.local.memory, 1);
-        row->rank = r->plan.layout.rank;
-        point_text(row->class, sizeof row->class,
-                   c < DEVICE_CLASSES ? device_class_name(c) : "process");
-        row->peak_bytes = c < DEVICE_CLASSES ? memory.peak_bytes[c] : memory.process_bytes;
-    }
 }
 
 static int measure(struct run *r)
@@ -233,10 +200,18 @@ static int measure(struct run *r)
                           .execute = &r->execute,
                           .layout = &r->plan.layout,
                           .parent = r->comm,
+                          .together = r->together,
                           .seed = (uint64_t)r->job->study.seed,
                           .t0_ns = r->job->t0_ns};
+    struct checkpoint_section section = {r->job, r->point, m};
+    if (r->job->study.resume_from[0] != '\0')
+        TRY(checkpoint_resume(&section));
+    timed_begin(&r->execute);
     TRY(keep_wrong(r, measure_run(m)));
-    add_memory(r);
+    if (checkpoint_section_wanted(r->job, r->point))
+        TRY(checkpoint_section(&section, r->rows));
+    TRY(timed_end(&r->execute, r->comm, &r->rows->point));
+    point_memory_rows(r->job, &r->plan, &r->execute, &m->local);
     TRY(measure_gather(m, r->rows));
 out:
     return rc;
@@ -244,16 +219,28 @@ out:
 
 /* ---- the end ---- */
 
+/* What was read was the data of this study until the last step: else the point is none. */
+static int check_input(struct run *r)
+{
+    int rc = input_failed(&r->input);
+    if (rc == 0 && r->input.file != NULL)
+        rc = input_file_unchanged(r->input.file);
+    return agree_quietly(rc, r->comm);
+}
+
 static void verdict(struct run *r)
 {
     struct point_row *p = &r->rows->point;
     char why[sizeof p->why] = "";
     if (r->job->study.check) {
         int failed = gate_verdict(r->rows, why, sizeof why);
-        point_text(p->gate, sizeof p->gate, failed || r->wrong[0] ? "failed" : "passed");
+        const char *good = r->job->backend.kernels->no_numerics ? "no numerics" : "passed";
+        point_text(p->gate, sizeof p->gate, failed || r->wrong[0] ? "failed" : good);
     }
     if (!why[0])
         proof_verdict(r->rows, why, sizeof why);
+    if (!why[0])
+        proof_traffic_verdict(r->rows, why, sizeof why);
     point_text(p->why, sizeof p->why, r->wrong[0] ? r->wrong : why);
     p->valid = !p->why[0];
 }
@@ -303,6 +290,10 @@ static void add_warnings(struct run *r, int64_t now)
     int bound = point_bound_to_one_core(r->job, r->point);
     if (p->emulated)
         note(r->rows, "warning", now, "emulated: several declared nodes are one host");
+    if (r->job->shared_device)
+        note(r->rows, "warning", now, "shared device, functional only: several ranks share a GPU");
+    if (r->execute.fence_waits > 0)
+        note(r->rows, "warning", now, "the host waited for the device inside the timed section");
     if (p->oversubscribed)
         note(r->rows, "warning", now, "oversubscribed: more ranks or threads than cores");
     if (r->point->ranks > 1 && bound > 0) {
@@ -314,13 +305,44 @@ static void add_warnings(struct run *r, int64_t now)
     }
 }
 
+/* One note for each line that a communicator or the kernels have to say of their choices. */
+static void note_lines(struct record_point *rows, int64_t now, const char *whose, char *lines)
+{
+    char words[512];
+    for (char *line = lines, *end; line[0] != '\0'; line = end) {
+        end = line + strcspn(line, "\n");
+        snprintf(words, sizeof words, "%s: %.*s", whose, (int)(end - line), line);
+        note(rows, "chosen", now, words);
+        end += *end == '\n';
+    }
+}
+
+static void add_choices(struct run *r, int64_t now)
+{
+    char text[4096];
+    for (int i = 0; i < r->execute.n_comms; i++) {
+        const struct comm *comm = &r->execute.comm[i];
+        if (comm->type->describe == NULL)
+            continue;
+        comm->type->describe(comm, text, sizeof text);
+        note_lines(r->rows, now, axis_name((int)comm->axis), text);
+    }
+    if (r->execute.kernels->describe == NULL)
+        return;
+    r->execute.kernels->describe(&r->execute.context, text, sizeof text);
+    note_lines(r->rows, now, "kernels", text);
+}
+
 static void add_events(struct run *r)
 {
     int64_t now = units_now_ns() - r->job->t0_ns;
+    add_choices(r, now);
     add_warnings(r, now);
     if (r->job->launch > 0)
         note(r->rows, "resume", now, "measured by a resumed launch");
-    if (!execute_has_scratch(&r->execute))
+    if (r->job->backend.kernels->no_numerics)
+        timed_note(r->rows, now, r->job);
+    else if (!execute_has_scratch(&r->execute))
         note(r->rows, "note", now,
              "no scratch copies: variants ran on the training state, which was made again from the "
              "generator after each");
@@ -345,25 +367,35 @@ static struct execute_fault planted(const struct job *job, const struct layout *
                                   .drop_op = (int)job->study.test_drop_op};
 }
 
-int point_run(struct job *job, const struct point *point, int rank, int order, const void *comm,
-              struct record_point *rows, struct point_summary *summary)
+/* Everything before the timed section. */
+static int prepare(struct run *r, int rank, int order, int64_t start)
 {
-    struct run run = {.job = job, .point = point, .comm = comm, .rows = rows};
-    int64_t start = units_now_ns();
     int rc = 0;
-    model_and_policy(job, point, &run.model, &run.policy);
-    rc = point_plan(job, point, rank, &run.plan);
-    TRY(agree_quietly(rc, comm));
-    run.fault = planted(job, &run.plan.layout);
-    point_describe(job, point, &run.plan, &run.model, order, &rows->point);
-    TRY(agree_calls(&run));
-    rows->point.setup_s = since(start);
-    if (job->study.check)
-        TRY(gate(&run));
-    TRY(open_point(&run));
-    TRY(prove(&run));
-    TRY(check_and_prove_work(&run));
+    point_policy(r->job, r->point, &r->model, &r->policy);
+    rc = point_plan(r->job, r->point, rank, &r->plan);
+    TRY(agree_quietly(rc, r->comm));
+    r->fault = planted(r->job, &r->plan.layout);
+    point_describe(r->job, r->point, &r->plan, &r->model, order, &r->rows->point);
+    TRY(agree_calls(r));
+    r->rows->point.setup_s = since(start);
+    if (r->job->study.check && !r->job->backend.kernels->no_numerics)
+        TRY(gate(r));
+    TRY(open_point(r));
+    TRY(prove(r));
+    TRY(check_and_prove_work(r));
+out:
+    return rc;
+}
+
+int point_run(struct job *job, const struct point *point, int rank, int order, const void *comm,
+              const void *together, struct record_point *rows, struct point_summary *summary)
+{
+    struct run run = {.job = job, .point = point, .comm = comm, .together = together, .rows = rows};
+    int64_t start = units_now_ns();
+    int rc = prepare(&run, rank, order, start);
+    TRY(agree_quietly(rc, together)); /* no copy measures while another one has given up */
     TRY(measure(&run));
+    TRY(check_input(&run));
     if (run.plan.layout.rank == 0) {
         summarise(&run, summary);
         verdict(&run);

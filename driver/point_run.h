@@ -14,22 +14,16 @@
 #include "analysis/record.h"
 #include "driver/job.h"
 
-/* The plan of one rank of a point. */
-int point_plan(const struct job *job, const struct point *point, int rank, struct plan *plan);
-
-/* FAIL_USAGE when the arenas of the point's ranks on a host exceed its memory; both sizes said. */
-int point_fits(const struct job *job, const struct point *point, const struct plan *plan);
-
 struct point_summary { /* rank 0, for the row on stdout */
     double tokens_per_s, half_width_pct, step_ms, stall_ms;
 };
 
 /*
- * Collective over the point's ranks; `comm` is the address of their MPI_Comm. `rank` is this one's
- * among them. On rank 0 `rows` receives the whole point. Returns the same code on every rank; a
- * wrong result is no error here (rows say it).
+ * Collective over the ranks of all copies of the point: `together` is the address of their MPI_Comm,
+ * `comm` of that of this copy, `rank` is this one's in it. On rank 0 of a copy `rows` receives the
+ * whole point. Returns the same code on every rank; a wrong result is no error here (rows say it).
  */
 int point_run(struct job *job, const struct point *point, int rank, int order, const void *comm,
-              struct record_point *rows, struct point_summary *summary);
+              const void *together, struct record_point *rows, struct point_summary *summary);
 
 #endif

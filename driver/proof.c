@@ -7,13 +7,15 @@
 
 #include "base/err.h"
 #include "driver/agree.h"
-#include "workloads/transformer.h"
+#include "driver/point_plan.h"
+#include "workloads/formulas.h"
 
 void proof_read(const struct execute *execute, struct proof_counts *out)
 {
     const struct kernel_work *work = execute_work(execute);
     out->tokens = (double)work->tokens;
     out->model_flops = work->model_flops;
+    out->hardware_flops = work->hardware_flops;
     out->ops = (double)execute->ops_given_out;
     for (int axis = 0; axis < AXIS_COUNT; axis++)
         out->wire_bytes[axis] = execute_wire_bytes(execute, (enum axis)axis);
@@ -23,6 +25,7 @@ void proof_subtract(struct proof_counts *later, const struct proof_counts *earli
 {
     later->tokens -= earlier->tokens;
     later->model_flops -= earlier->model_flops;
+    later->hardware_flops -= earlier->hardware_flops;
     later->ops -= earlier->ops;
     for (int axis = 0; axis < AXIS_COUNT; axis++)
         later->wire_bytes[axis] -= earlier->wire_bytes[axis];
@@ -68,10 +71,12 @@ static void sum_ranks(const struct both *all, int n, struct both *sum)
     for (int r = 0; r < n; r++) {
         sum->plan.tokens += all[r].plan.tokens;
         sum->plan.model_flops += all[r].plan.model_flops;
+        sum->plan.hardware_flops += all[r].plan.hardware_flops;
         sum->plan.ops += all[r].plan.ops;
         sum->step.ops += all[r].step.ops;
         sum->step.tokens += all[r].step.tokens;
         sum->step.model_flops += all[r].step.model_flops;
+        sum->step.hardware_flops += all[r].step.hardware_flops;
         for (int axis = 0; axis < AXIS_COUNT; axis++) {
             sum->plan.wire_bytes[axis] += all[r].plan.wire_bytes[axis];
             sum->step.wire_bytes[axis] += all[r].step.wire_bytes[axis];
@@ -79,15 +84,33 @@ static void sum_ranks(const struct both *all, int n, struct both *sum)
     }
 }
 
+/* One row for each axis of this layout that has several members. */
+static void judge_bytes(const struct point *point, const struct model *model,
+                        const struct policy *policy, const struct plan *plan,
+                        const struct both *sum, struct record_point *out)
+{
+    static const enum axis axes[] = {AXIS_DP, AXIS_TP, AXIS_SHARD, AXIS_REPLICATE};
+    for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++) {
+        enum axis axis = axes[i];
+        char quantity[32];
+        if (axis != AXIS_DP && plan->layout.group[axis].size < 2)
+            continue;
+        snprintf(quantity, sizeof quantity, "wire bytes %s", axis_name((int)axis));
+        add_row(out, quantity, "B",
+                point->ranks * formula_bytes(model, &plan->layout.degrees, policy, axis),
+                sum->plan.wire_bytes[axis], sum->step.wire_bytes[axis], true);
+    }
+}
+
 static void judge(struct job *job, const struct point *point, const struct plan *plan,
                   const struct both *sum, struct record_point *out)
 {
-    struct model model = job->model;
-    model.sequence = point->sequence;
+    struct model model;
+    struct policy policy;
+    point_policy(job, point, &model, &policy);
     double tokens = (double)point->global_batch * (double)point->sequence;
     double flops = (double)point->global_batch * model_flops_per_sequence(&model);
-    double ops = transformer_ops(&model, plan->micro_batches, point->ranks, job->study.bucket);
-    int replicas = point->ranks;
+    double ops = formula_ops(&model, &plan->layout.degrees, &policy);
     const struct job_first *first = first_of(job, point, tokens, flops);
     bool weak = job->study.scaling == SCALING_WEAK;
     double share = weak ? (double)point->ranks / (double)first->ranks : 1.0;
@@ -95,9 +118,14 @@ static void judge(struct job *job, const struct point *point, const struct plan 
             same(first->tokens * share, sum->step.tokens));
     add_row(out, "model FLOPs", "FLOP", flops, sum->plan.model_flops, sum->step.model_flops,
             same(first->flops * share, sum->step.model_flops));
-    add_row(out, "wire bytes dp", "B", replicas * transformer_dp_bytes(&model, replicas),
-            sum->plan.wire_bytes[AXIS_DP], sum->step.wire_bytes[AXIS_DP], true);
-    add_row(out, "operations", "", replicas * ops, sum->plan.ops, sum->step.ops, true);
+    if (policy.recompute != RECOMPUTE_NONE)
+        add_row(out, "hardware FLOPs", "FLOP",
+                (double)point->global_batch * formula_hardware_flops(&model, &policy),
+                sum->plan.hardware_flops, sum->step.hardware_flops, true);
+    judge_bytes(point, &model, &policy, plan, sum, out);
+    /* Where state is sharded there is no closed form: then two counts are compared. */
+    add_row(out, "operations", "", ops < 0 ? sum->plan.ops : ops, sum->plan.ops, sum->step.ops,
+            true);
 }
 
 int proof_point(struct job *job, const struct point *point, const struct plan *plan,
@@ -108,6 +136,7 @@ int proof_point(struct job *job, const struct point *point, const struct plan *p
     plan_count(plan, &totals);
     mine.plan.tokens = (double)totals.tokens;
     mine.plan.model_flops = totals.model_flops;
+    mine.plan.hardware_flops = totals.hardware_flops;
     mine.plan.ops = plan->n_ops;
     memcpy(mine.plan.wire_bytes, totals.wire_bytes, sizeof totals.wire_bytes);
     int64_t *counts = must_alloc((size_t)point->ranks, sizeof *counts), total = 0;

@@ -1,13 +1,14 @@
 /*
  * proof: every point does the work that was asked for, shown by three counts that share no code.
  *
- *   formula   closed form from model, batch and layout (workloads/model, transformer)
+ *   formula   closed form from model, batch, layout and policy (workloads/model, formulas)
  *   plan      sum over the ops of every rank's plan (plan_count)
  *   executed  counted where kernels call their library and where communicators post
  *
- * Counted are tokens, model FLOPs, bytes on the wire, and operations. All three must agree at each
- * point; tokens and model FLOPs must also equal those of the launch's first point of the same
- * sequence (strong scaling) or be proportional to the ranks (weak).
+ * Counted are tokens, model FLOPs (with recomputation hardware FLOPs beside them), bytes on the wire
+ * of each axis, and operations. All three must agree at each point; tokens and model FLOPs must also
+ * equal those of the launch's first point of the same sequence (strong scaling) or be proportional
+ * to the ranks (weak). With sharded state operations have no closed form: two counts are compared.
  */
 #ifndef DRIVER_PROOF_H
 #define DRIVER_PROOF_H
@@ -18,7 +19,7 @@
 
 /* Work of this rank in one full step, as the executor counted it. */
 struct proof_counts {
-    double tokens, model_flops, ops, wire_bytes[AXIS_COUNT];
+    double tokens, model_flops, hardware_flops, ops, wire_bytes[AXIS_COUNT];
 };
 
 /* The counters now; subtract two readings to get the work between. */

@@ -12,6 +12,7 @@
 #include <openssl/evp.h>
 
 #include "base/err.h"
+#include "collectives/comm.h"
 #include "driver/container.h"
 #include "workloads/kernels/kernels.h"
 
@@ -59,7 +60,8 @@ static void give_versions(take_version *take, void *to)
     take(to, "flags", SCALESTUDY_FLAGS);
     give_mpi(take, to);
     take(to, "cuda", SCALESTUDY_CUDA);
-    take(to, "nccl", "none");
+    take(to, "nccl", comm_nccl_version());
+    take(to, "cudnn", kernels_cudnn_version());
     give_hdf5(take, to);
     take(to, "blas", kernels_blas_version());
     take(to, "gsl", gsl_version);
@@ -113,6 +115,30 @@ static void keep_study(struct record_head *head, const struct study *study,
     sha256(text, hex);
     record_head_set(head, "study", "model_text", text);
     record_head_set(head, "study", "model_sha256", hex);
+    free(text);
+}
+
+void provenance_data(struct record_head *head, const char *fingerprint)
+{
+    char text[STUDY_PATH + 128];
+    if (fingerprint[0] == '\0')
+        return;
+    snprintf(text, sizeof text, "%s\n[data]\n%s\n", head->study_digest, fingerprint);
+    sha256(text, head->study_digest);
+    record_head_set(head, "study", "input_fingerprint", fingerprint);
+}
+
+void provenance_topology(struct record_head *head, const struct topology *topology)
+{
+    if (topology->n_levels == 0)
+        return;
+    size_t used, size = TOPOLOGY_TEXT + 128;
+    char *text = must_alloc(size, 1);
+    used = (size_t)snprintf(text, size, "%s\n[topology]\n", head->study_digest);
+    topology_text(topology, text + used, size - used);
+    record_head_set(head, "study", "topology_name", topology->name);
+    record_head_set(head, "study", "topology_text", text + used);
+    sha256(text, head->study_digest);
     free(text);
 }
 
@@ -267,6 +293,11 @@ static void keep_machine(struct record_head *head, const struct discover *found,
         to->n_cores = from->n_cores;
         to->oversubscribed = from->oversubscribed;
         snprintf(to->cpus, sizeof to->cpus, "%s", from->cpus);
+        snprintf(to->cpus_used, sizeof to->cpus_used, "%s", from->cpus_used);
+        snprintf(to->device, sizeof to->device, "%s", from->device);
+        snprintf(to->device_bus, sizeof to->device_bus, "%s", from->device_bus);
+        to->device_bytes = from->device_bytes;
+        to->device_shared = from->device_shared;
     }
 }
 

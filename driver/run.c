@@ -9,9 +9,35 @@
 #include "base/err.h"
 #include "base/units.h"
 #include "driver/agree.h"
+#include "driver/point_memory.h"
+#include "driver/point_plan.h"
 #include "driver/point_row.h"
 #include "driver/point_run.h"
+#include "driver/timed.h"
 #include "driver/watchdog.h"
+#include "workloads/plan_check.h"
+
+struct planned {
+    const struct job *job;
+    const struct point *point;
+};
+
+static int make_plan(void *arg, int rank, struct plan *out)
+{
+    const struct planned *planned = arg;
+    return point_plan(planned->job, planned->point, rank, out);
+}
+
+/* The plans of all ranks of a point, by one rank: nobody may find out later that they do not fit. */
+static int check_plans(const struct job *job, const struct point *point)
+{
+    struct planned planned = {job, point};
+    struct plan_check check;
+    if (job->rank != 0)
+        return 0;
+    watchdog_at("check the plans", point->ranks, "ranks");
+    return plan_check_all(&check, point->ranks, make_plan, &planned);
+}
 
 int run_validate(const struct job *job)
 {
@@ -23,6 +49,8 @@ int run_validate(const struct job *job)
         if (rc == 0)
             rc = point_fits(job, point, &plan);
         plan_release(&plan);
+        if (rc == 0)
+            rc = check_plans(job, point);
     }
     return rc;
 }
@@ -49,17 +77,36 @@ static void print_point(const struct record_point *row, const struct point_summa
     print_number(7, 2, summary->half_width_pct);
     print_number(10, 3, summary->step_ms);
     print_number(10, 3, summary->stall_ms);
-    print_number(9, 4, p->final_loss);
+    if (p->topology[0])
+        printf(" %9s", "n/a");
+    else
+        print_number(9, 4, p->final_loss);
     print_number(9, 1, (double)(p->end_ns - p->start_ns) / 1e9);
-    printf("  %s%s%s%s\n", p->valid ? "ok" : "INVALID", p->settled ? "" : ", not settled",
-           p->oversubscribed ? ", oversubscribed" : "", p->emulated ? ", emulated nodes" : "");
+    printf("  %s%s%s%s%s%s%s\n", p->valid ? "ok" : "INVALID", p->settled ? "" : ", not settled",
+           p->copies > 1 ? ", all nodes at once" : "", p->oversubscribed ? ", oversubscribed" : "",
+           p->emulated ? ", emulated nodes" : "", p->topology[0] ? ", timed: " : "", p->topology);
+    if (p->topology[0])
+        printf("# timed: %s; %s; critical path there %.3f ms, deadlines late by %.4f ms, at most "
+               "%.3f\n",
+               p->topology, timed_words, p->critical_ms, p->late_ms, p->late_most_ms);
     fflush(stdout);
     if (!p->valid)
         fprintf(stderr, "scalestudy: point %dx%d (%s) is invalid: %s\n", p->nodes,
                 p->ranks_per_node, p->parallel, p->why);
 }
 
-/* Run one point on its members; publish it. The rest of the job sleeps in agree(). */
+static int split(const struct job *job, int index, int colour, MPI_Comm *out)
+{
+    watchdog_at("split", index, "all ranks");
+    if (MPI_Comm_split(*(const MPI_Comm *)job->world, colour, job->rank, out) != MPI_SUCCESS)
+        return fail(FAIL_COMM, "point %d: MPI_Comm_split failed", index);
+    if (*out != MPI_COMM_NULL)
+        MPI_Comm_set_errhandler(*out, MPI_ERRORS_RETURN);
+    return 0;
+}
+
+/* Run one point on its members, all copies at once; publish the first copy. The rest of the job
+ * sleeps in agree(). */
 static int run_one(struct job *job, struct record *record, int index, int order, int *verdict)
 {
     const struct point *point = &job->points.point[index];
@@ -67,17 +114,17 @@ static int run_one(struct job *job, struct record *record, int index, int order,
     bool member = rank >= 0;
     struct record_point rows;
     struct point_summary summary;
-    MPI_Comm comm;
+    MPI_Comm comm, together;
     int rc = 0;
     memset(&rows, 0, sizeof rows);
-    watchdog_at("split", index, "all ranks");
-    if (MPI_Comm_split(*(const MPI_Comm *)job->world, member ? 0 : MPI_UNDEFINED, job->rank,
-                       &comm) != MPI_SUCCESS)
-        return fail(FAIL_COMM, "point %d: MPI_Comm_split failed", index);
+    TRY(split(job, index, member ? 0 : MPI_UNDEFINED, &together));
+    TRY(split(job, index,
+              member ? job->rank / job->points.ranks_per_node / point->nodes : MPI_UNDEFINED,
+              &comm));
     if (member) {
-        MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-        rc = point_run(job, point, rank, order, &comm, &rows, &summary);
+        rc = point_run(job, point, rank, order, &comm, &together, &rows, &summary);
         MPI_Comm_free(&comm);
+        MPI_Comm_free(&together);
     } else {
         watchdog_pause();
     }

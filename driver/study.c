@@ -7,6 +7,9 @@
 #include "base/err.h"
 #include "base/rng.h"
 #include "base/units.h"
+#include "driver/checkpoint_ask.h"
+#include "driver/dataset.h"
+#include "workloads/policy_options.h"
 
 #define AT(field) offsetof(struct study, field), sizeof(((struct study *)0)->field)
 #define NO_RANGE 0, 0
@@ -25,6 +28,8 @@ const struct opt study_options[] = {
      "axes from the fastest varying to the slowest"},
     {"scaling", 0, OPT_CHOICE, AT(scaling), "strong", NO_RANGE, "strong|weak", "",
      "the same global batch at every point, or one that grows with the ranks"},
+    {"base", 0, OPT_CHOICE, AT(base), "auto", NO_RANGE, "auto|alone|loaded", "",
+     "one node alone, or also all nodes at once as a second base (auto: on one emulated host)"},
     {"model", 0, OPT_TEXT, AT(model), "tiny", NO_RANGE, NULL, "NAME|FILE.yaml", "the network"},
     {"global-batch", 0, OPT_INT, AT(global_batch), "0", 0, 1 << 30, NULL, "SAMPLES",
      "samples a step; 0: the model file's, else the smallest that splits over every point"},
@@ -32,18 +37,41 @@ const struct opt study_options[] = {
      "samples of a micro-batch of a rank; else the model file's, else 1"},
     {"sequence", 0, OPT_TEXT, AT(sequence), "", NO_RANGE, NULL, "S[,S]",
      "tokens of a sample; else the model's"},
-    {"dtype", 'd', OPT_CHOICE, AT(dtype), "fp32", NO_RANGE, "fp32|tf32|bf16", "",
-     "of parameters and activations (this version has fp32)"},
-    {"bucket", 0, OPT_BYTES, AT(bucket), "25M", 4, OPT_NO_MAX, NULL, "",
-     "gradient bytes of one all-reduce"},
-    {"overlap", 0, OPT_TEXT, AT(overlap), "grad", NO_RANGE, NULL, "grad|none",
-     "communication that runs beside computation"},
-    {"input", 0, OPT_TEXT, AT(input), "synthetic", NO_RANGE, NULL, "synthetic,memory",
-     "where samples come from"},
+    POLICY_OPTIONS(AT),
+    {"attention", 0, OPT_CHOICE, AT(attention), "auto", NO_RANGE, "auto|cudnn|fused", "",
+     "who computes attention on cuda; auto: cuDNN where it takes the shapes, else fused kernels"},
+    {"input", 0, OPT_TEXT, AT(input), "synthetic", NO_RANGE, NULL, "synthetic,memory,file:PATH",
+     "where samples come from; a file of bytes, token shards, a folder or pattern of them"},
+    {"input-workers", 0, OPT_INT, AT(input_workers), "0", 0, 256, NULL, "THREADS",
+     "threads of a rank that make batches ahead of the step; 0: the step makes them"},
+    {"prefetch", 0, OPT_INT, AT(prefetch), "4", 1, 65536, NULL, "BATCHES",
+     "micro-batches of a rank that workers hold ready, at most"},
+    {"pinned", 0, OPT_BOOL, AT(pinned), "on", NO_RANGE, NULL, "",
+     "a device with memory of its own (cuda) copies batches from page-locked memory"},
+    {"document-end", 0, OPT_TEXT, AT(document_end), "auto", NO_RANGE, NULL, "auto|none|TOKEN",
+     "token that ends a document of a file; a sample holds one document; auto: that of the shards"},
     {"padding", 0, OPT_SHARE, AT(padding), "0%", 0, 0.99, NULL, "",
      "largest share of a sample that is masked"},
-    {"device", 0, OPT_TEXT, AT(device), "auto", NO_RANGE, NULL, "auto|cpu", "where kernels run"},
-    {"comm", 0, OPT_TEXT, AT(comm), "auto", NO_RANGE, NULL, "auto|mpi", "who communicates"},
+    {"checkpoint-mode", 0, OPT_TEXT, AT(checkpoint_mode), "", NO_RANGE, NULL,
+     "sync,staged,snapshot,lazy",
+     "how the state is saved beside training, several to compare them; else staged"},
+    {"checkpoint-every", 0, OPT_TEXT, AT(checkpoint_every), "0", NO_RANGE, NULL, "STEPS|SECONDS",
+     "between saves, 20 or 30s; 0: the next one as soon as the last is over"},
+    {"checkpoint-dir", 0, OPT_TEXT, AT(checkpoint_dir), "", NO_RANGE, NULL, "DIR",
+     "where every point saves its state after the timed steps; else nothing is saved"},
+    {"checkpoint-saves", 0, OPT_INT, AT(checkpoint_saves), "4", 1, 100000, NULL, "",
+     "saves of each mode at a point, the first included, which is reported apart"},
+    {"checkpoint-keep", 0, OPT_INT, AT(checkpoint_keep), "2", 0, 1000000, NULL, "",
+     "newest checkpoints to keep; 0: all"},
+    {"checkpoint-files", 0, OPT_CHOICE, AT(checkpoint_files), "per-rank", NO_RANGE,
+     "per-rank|shared|subfiled", "", "a file of each rank, or one for all of them"},
+    {"resume-from", 0, OPT_TEXT, AT(resume_from), "", NO_RANGE, NULL, "DIR",
+     "begin with the state of a checkpoint, of whatever layout; a step's folder, or the newest in DIR"},
+    {"device", 0, OPT_TEXT, AT(device), "auto", NO_RANGE, NULL, "auto|cpu|cuda|timed",
+     "where kernels run; timed: nothing is computed, kernels take the time of another machine"},
+    {"topology", 0, OPT_TEXT, AT(topology), "", NO_RANGE, NULL, "NAME|FILE.yaml|MACHINE",
+     "machine whose time the timed device keeps, such as \"node:16 gpu:8\"; others record it"},
+    {"comm", 0, OPT_TEXT, AT(comm), "auto", NO_RANGE, NULL, "auto|mpi|nccl", "who communicates"},
     {"emulate-nodes", 0, OPT_BOOL, AT(emulate_nodes), "off", NO_RANGE, NULL, "",
      "let one host stand for several declared nodes (implied on cpu)"},
     {"warm-up", 'w', OPT_INT, AT(warm_up), "10", 0, STEPS_MAX, NULL, "STEPS",
@@ -87,6 +115,8 @@ const struct opt study_options[] = {
      "check everything, measure nothing, exit"},
     {"test-delay", 0, OPT_SECONDS, AT(test_delay), "0s", 0, 3600, NULL, "",
      "tests only: delay of one rank before its first gradient all-reduce of a step"},
+    {"test-throttle", 0, OPT_BYTES, AT(test_throttle), "0", 0, OPT_NO_MAX, NULL, "",
+     "tests only: bytes a second that a checkpoint's writer of a rank may write; 0: all it can"},
     {"test-drop-op", 0, OPT_INT, AT(test_drop_op), "-1", -1, 1e9, NULL, "",
      "tests only: operation of the plan that is not run; -1: none"},
 };
@@ -129,15 +159,21 @@ static int check_words(const char *option, const char *list, const char *here,
     for (const char *at = list;; at++) {
         size_t length = strcspn(at, ",");
         size_t stem = strcspn(at, ":,"); /* "file:PATH" is called "file" */
-        if (length > 0 && list_has(elsewhere, at, stem))
+        bool has_path = stem == 4 && strncmp(at, "file:", 5) == 0 && list_has(here, "file:PATH", 9);
+        if (!has_path && length > 0 && list_has(elsewhere, at, stem))
             return fail(FAIL_ABSENT, "--%s: %.*s is not in this version, which has %s", option,
                         (int)stem, at, here);
-        if (length == 0 || !list_has(here, at, length))
+        if (length == 0 || (!has_path && !list_has(here, at, length)))
             return fail(FAIL_USAGE, "--%s: found \"%s\", wanted some of %s", option, list, here);
         at += length;
         if (*at == '\0')
             return 0;
     }
+}
+
+bool study_overlaps(const struct study *study, const char *what)
+{
+    return list_has(study->overlap, what, strlen(what));
 }
 
 bool study_overlaps_gradients(const struct study *study)
@@ -160,13 +196,11 @@ static int check_study(const struct study *study)
     if (study->min_steps > study->max_steps)
         return fail(FAIL_USAGE, "--min-steps %lld is more than --max-steps %lld",
                     (long long)study->min_steps, (long long)study->max_steps);
-    if (study->dtype != 0)
-        return fail(FAIL_ABSENT, "--dtype: %s is not in this version, which has fp32",
-                    study->dtype == 1 ? "tf32" : "bf16");
     if (study->resume && study->out[0] == '\0')
         return fail(FAIL_USAGE, "--resume: wanted --out FILE.h5, the study to go on with");
-    TRY(check_words("overlap", study->overlap, "grad,none", "param,tp,pp,cp"));
-    TRY(check_words("input", study->input, "synthetic,memory", "file"));
+    TRY(checkpoint_ask_options(study));
+    TRY(check_words("overlap", study->overlap, "grad,param,tp,none", "pp,cp"));
+    TRY(check_words("input", study->input, "synthetic,memory,file:PATH", ""));
     if (list_has(study->overlap, "none", 4) && strchr(study->overlap, ',') != NULL)
         return fail(FAIL_USAGE, "--overlap: found \"%s\", wanted none alone", study->overlap);
 out:
@@ -215,16 +249,36 @@ bool study_is_term(const struct opt *row)
 {
     static const char *const others[] = {
         "study",    "out",     "resume",        "version",         "show-map",
-        "validate", "timeout", "emulate-nodes", "require-settled", "max-seconds"};
+        "validate", "timeout", "emulate-nodes", "require-settled", "max-seconds",
+        "checkpoint-dir", "resume-from"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (strcmp(row->name, others[i]) == 0)
             return false;
     return true;
 }
 
+/* Files by their names: data may move, what it is is hashed too. */
+static void input_term(const char *list, char *text, size_t size)
+{
+    char word[STUDY_PATH], name[STUDY_PATH];
+    size_t used = 0;
+    text[0] = '\0';
+    for (const char *at = list; *at != '\0' && used < size; at += *at == ',') {
+        size_t length = strcspn(at, ",");
+        snprintf(word, sizeof word, "%.*s", (int)length, at);
+        dataset_name(word, name, sizeof name);
+        used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? "," : "", name);
+        at += length;
+    }
+}
+
 void study_term(const struct study *study, const struct model *model, const struct opt *row,
                 char *text, size_t size)
 {
+    if (row->offset == offsetof(struct study, input)) {
+        input_term(study->input, text, size);
+        return;
+    }
     if (row->offset == offsetof(struct study, model))
         snprintf(text, size, "%s", model->name);
     else

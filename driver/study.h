@@ -11,7 +11,8 @@
  * would write host names into a file that promised none. Not terms: where the study is read from
  * and written to (study, out), how this launch behaves (resume, version, show-map, validate,
  * timeout), what it permits (emulate-nodes), its exit code (require-settled), and the budget of
- * time that it has for a point (max-seconds: another allocation may have more).
+ * time that it has for a point (max-seconds: another allocation may have more), where state is saved and
+ * where it comes from (checkpoint-dir, resume-from: folders move).
  *
  * nccl-tests' letters (-b -e -f -g -i -n -w -m -d -o -r -c -T) mean here what they mean there, or
  * nothing.
@@ -28,6 +29,7 @@
 #include "workloads/model.h"
 
 enum scaling { SCALING_STRONG, SCALING_WEAK };
+enum base { BASE_AUTO, BASE_ALONE, BASE_LOADED };
 enum scratch { SCRATCH_COPY, SCRATCH_RECREATE };
 enum {
     STUDY_TEXT = 256,
@@ -43,17 +45,40 @@ struct study {
     char parallel[STUDY_TEXT]; /* --parallel, repeatable; joined by ';' */
     char order[32];            /* --order */
     int scaling;               /* --scaling strong|weak */
+    int base;                  /* --base auto|alone|loaded: see study_add_loaded() */
     char model[STUDY_PATH];    /* --model NAME|FILE.yaml */
     int64_t global_batch;   /* --global-batch samples; 0: model file, else smallest that splits */
     char micro_batch[64];   /* --micro-batch b[,b]; "": model file, else 1 */
     char sequence[64];      /* --sequence; "": the model's */
-    int dtype;              /* --dtype fp32 */
+    int dtype;              /* --dtype fp32|tf32|bf16 */
+    int grad_dtype;         /* --grad-dtype fp32|bf16 */
+    int attention;          /* --attention auto|cudnn|fused: enum attention_choice */
+    int recompute;          /* --recompute none|selective|full */
+    int64_t recompute_every; /* --recompute-every n-th layer */
     int64_t bucket;         /* --bucket bytes */
-    char overlap[64];       /* --overlap grad|none */
-    char input[STUDY_PATH]; /* --input synthetic,memory */
+    char overlap[64];       /* --overlap grad,param,tp|none */
+    int64_t tp_chunks;      /* --tp-chunks of rows, a product and its call each */
+    bool sequence_parallel; /* --sequence-parallel: rows are split over tp between its parts */
+    int64_t shard_stage;    /* --shard-stage 1|2|3 */
+    int64_t fsdp_prefetch;  /* --fsdp-prefetch units */
+    bool fsdp_reshard;      /* --fsdp-reshard */
+    int reduce;             /* --reduce every|last micro-batch, of sharded gradients */
+    char input[STUDY_PATH]; /* --input synthetic,memory,file:PATH */
+    int64_t input_workers;  /* --input-workers threads of a rank that make batches; 0: the step does */
+    int64_t prefetch;       /* --prefetch batches that they make ahead, a rank */
+    bool pinned;            /* --pinned: batches are copied to the device from page-locked memory */
+    char checkpoint_mode[64]; /* --checkpoint-mode sync,staged,snapshot,lazy; "": staged */
+    char checkpoint_every[32]; /* --checkpoint-every steps or seconds; 0: as they end */
+    char checkpoint_dir[STUDY_PATH]; /* --checkpoint-dir; "": nothing is saved */
+    int64_t checkpoint_saves; /* --checkpoint-saves of each mode at a point, the first included */
+    int64_t checkpoint_keep;  /* --checkpoint-keep published ones; 0: all */
+    int checkpoint_files;     /* --checkpoint-files per-rank|shared|subfiled */
+    char resume_from[STUDY_PATH]; /* --resume-from; "": from the generator */
+    char document_end[32];  /* --document-end auto|none|TOKEN (workloads/input_file.h) */
     double padding;         /* --padding share */
     char device[16];        /* --device auto|cpu */
     char comm[16];          /* --comm auto|mpi */
+    char topology[STUDY_TEXT]; /* --topology NAME|FILE.yaml|"node:16 gpu:8"; "": none */
     bool emulate_nodes;     /* --emulate-nodes */
     int64_t warm_up;        /* -w, --warm-up steps, at least */
     double settle;          /* --settle share: half-width of the interval of capacity */
@@ -76,6 +101,7 @@ struct study {
     bool validate;     /* --validate: check everything, run nothing, exit */
     double test_delay; /* --test-delay seconds: planted in one collective of one rank (tests only;
                           shown as such) */
+    int64_t test_throttle; /* --test-throttle bytes/s of a checkpoint's writer (tests only), 0: none */
     int64_t test_drop_op; /* --test-drop-op i: delete op i of the plan before running it (tests
                              only), -1: none */
 };
@@ -90,8 +116,10 @@ extern const size_t study_n_options;
  */
 int study_parse(struct study *study, int argc, char **argv, bool *help);
 
-/* Whether all gradients are reduced while backward still runs (--overlap). */
+/* Whether all gradients are reduced while backward still runs (--overlap); whether `what` of
+ * "grad", "param", "tp" overlaps. */
 bool study_overlaps_gradients(const struct study *study);
+bool study_overlaps(const struct study *study, const char *what);
 
 /* One point to measure. */
 struct point {
@@ -101,6 +129,7 @@ struct point {
     char parallel[64];      /* text of the degrees asked for, "" for none */
     int64_t global_batch, micro_batch, sequence;
     char input[STUDY_PATH];
+    int copies; /* of the point that run at once, one per node, and are measured on the first; 1 */
 };
 
 struct points {
@@ -109,6 +138,7 @@ struct points {
     int nodes, ranks_per_node; /* of the allocation, from --layout */
     int64_t gate_batch;        /* samples a step of the gate: the smallest number that gives every
                                   replica of every point at least 2, equally; 0 with --check off */
+    int64_t gate_tp;           /* least common multiple of the tp degrees of all points */
 };
 
 /*
@@ -121,14 +151,21 @@ struct points {
 int study_points(const struct study *study, const struct model *model, struct points *out);
 void points_release(struct points *points);
 
+/*
+ * A node that works alone may have memory bandwidth, clocks or a fabric to itself that it has not
+ * when its neighbours work too. --base loaded adds, for each full-node point of one node, the same
+ * point on all nodes at once: the other base of efficiency. Auto: when declared nodes share a host.
+ */
+int study_add_loaded(struct points *points, const struct study *study, bool emulated);
+
 /* "2x8" of `length` bytes: two whole numbers from 1 whose product is an int. 0, or -1. */
 int study_parse_pair(const char *text, size_t length, int *nodes, int *ranks_per_node);
 
 /* Is this row a term of the study? */
 bool study_is_term(const struct opt *row);
 
-/* The text of a term as it stands in digest and file: opt_text(), but for the model its name (a
- * file may move; what it says is hashed too). */
+/* The text of a term as it stands in digest and file: opt_text(), but for the model and for files of
+ * --input their names (a file may move; what it says is hashed too). */
 void study_term(const struct study *study, const struct model *model, const struct opt *row,
                 char *text, size_t size);
 

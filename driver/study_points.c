@@ -44,8 +44,10 @@ static int add_size(struct points *points, const char *option, int nodes, int ra
             return fail(FAIL_USAGE, "%s: %dx%d is said twice", option, nodes, ranks_per_node);
     if (points->n == STUDY_POINTS_MAX)
         return fail(FAIL_USAGE, "%s: more than %d points", option, STUDY_POINTS_MAX);
-    points->point[points->n++] = (struct point){
-        .nodes = nodes, .ranks_per_node = ranks_per_node, .ranks = nodes * ranks_per_node};
+    points->point[points->n++] = (struct point){.nodes = nodes,
+                                                .ranks_per_node = ranks_per_node,
+                                                .ranks = nodes * ranks_per_node,
+                                                .copies = 1};
     return 0;
 }
 
@@ -326,8 +328,10 @@ static int set_gate_batch(struct points *points, const struct study *study)
     int64_t unit = 1, most = 1;
     if (!study->check)
         return 0;
+    points->gate_tp = 1;
     for (int i = 0; i < points->n; i++) {
         int dp = points->point[i].degrees.dp;
+        points->gate_tp = common_multiple(points->gate_tp, points->point[i].degrees.tp, GATE_MAX);
         unit = common_multiple(unit, dp, GATE_MAX);
         most = dp > most ? dp : most;
     }
@@ -358,6 +362,27 @@ int study_points(const struct study *study, const struct model *model, struct po
 out:
     points_release(&points);
     return rc;
+}
+
+int study_add_loaded(struct points *points, const struct study *study, bool emulated)
+{
+    bool wanted = study->base == BASE_LOADED || (study->base == BASE_AUTO && emulated);
+    int n = points->n;
+    if (!wanted || points->nodes < 2)
+        return 0;
+    for (int i = 0; i < n; i++) {
+        struct point loaded = points->point[i];
+        if (loaded.nodes != 1 || loaded.ranks_per_node != points->ranks_per_node)
+            continue;
+        if (points->n == STUDY_POINTS_MAX)
+            return fail(FAIL_USAGE, "--base: more than %d points; take --base alone",
+                        STUDY_POINTS_MAX);
+        loaded.copies = points->nodes;
+        loaded.index = points->n;
+        points->point = must_grow(points->point, (size_t)points->n + 1, sizeof *points->point);
+        points->point[points->n++] = loaded;
+    }
+    return 0;
 }
 
 void points_release(struct points *points)

@@ -4,9 +4,10 @@
 #     jobscripts/local.sh [--no-install] [BUILD_DIR] [-- OPTION...]
 #
 # BUILD_DIR (build/release) receives the programs and the study. The job has one rank a core, at most
-# four, each declared a node of its own: powers of two up to there. OPTIONs go to scalestudy.
+# four, each declared a node of its own: powers of two up to there. OPTIONs go to scalestudy. A second
+# curve shows 1, 2, 4 and 8 nodes of a machine that is not there (the timed device).
 set -euo pipefail
-usage() { sed -n '2,7s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,8s/^# \{0,1\}//p' "$0"; }
 
 install=yes build=build/release
 while [ $# -gt 0 ]; do
@@ -41,3 +42,12 @@ launch=(mpirun --bind-to core:if-supported -np "$ranks")
 "${launch[@]}" "$build/bin/scalestudy" --layout "${ranks}x1" --out "$study" "$@" >&2
 "$build/bin/scalereport" "$study"
 echo "# study: $study"
+
+# Kernels that sleep: eight ranks share the cores. Their communication is this machine's.
+timed=${study%.h5}-timed.h5
+echo "# then 1, 2, 4, 8 nodes of a timed device, half a minute" >&2
+mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -np 8 "$build/bin/scalestudy" \
+    --layout 8x1 --nodes 1,2,4,8 --base alone --device timed --topology laptop --min-steps 15 --max-seconds 3 \
+    --out "$timed" >&2
+"$build/bin/scalereport" "$timed" | sed -n '/^# TIMED/p; /^# work    /,/^#$/p; /^# nodes ranks tokens.s +-/,/^#$/p'
+echo "# study: $timed"

@@ -5,10 +5,12 @@
 #
 # Under BUILD_DIR (build): dev (gcc, warnings are errors: every test), asan (unit tests and
 # scalereport under AddressSanitizer and UndefinedBehaviorSanitizer), clang (everything compiles),
-# report (scalereport alone, configured where no MPI can be found). --deep adds the long tests.
+# cuda (where nvcc is found: everything compiles for one card, and runs without one), report
+# (scalereport alone, configured where no MPI can be found). --deep adds the long tests. What needs a
+# GPU is run by tests/gpu.sh.
 # The last line counts over everything: builds and tests. No test at all is a failure.
 set -uo pipefail
-usage() { sed -n '2,9s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,11s/^# \{0,1\}//p' "$0"; }
 
 install=yes build=
 while [ $# -gt 0 ]; do
@@ -70,6 +72,10 @@ run_tests() {
 build dev all --preset dev && run_tests dev
 build asan "unit scalereport" --preset asan && run_tests asan --tests-regex '^(unit\.|cli\.test_report)'
 CC=clang build clang all --preset dev -DCMAKE_BUILD_TYPE=Debug
+if command -v nvcc >/dev/null; then
+    build cuda "scalestudy scalereport gpu unit_nccl" --preset cuda -DCMAKE_CUDA_ARCHITECTURES=90 \
+        -DSCALESTUDY_WERROR=ON && run_tests cuda --tests-regex '^(cli\.test_cuda|unit\.collectives\.test_nccl)$'
+fi
 build report all --preset release -DSCALESTUDY_DRIVER=OFF -DSCALESTUDY_WERROR=ON \
     -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON && run_tests report --tests-regex '^cli\.test_(report|install)'
 

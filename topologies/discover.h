@@ -28,6 +28,12 @@ struct discover_rank {
     int n_cores;              /* distinct cores among them */
     int oversubscribed;       /* more ranks share its cores than there are cores */
     char cpus[DISCOVER_CPUS]; /* affinity as a list, "0-3,8" (cut when longer) */
+    /* Filled by who chooses a device for the rank; "" and 0 without one. n_cpus and n_cores are
+     * then those of cpus_used. */
+    char cpus_used[DISCOVER_CPUS]; /* affinity after ranks were spread near their devices */
+    char device[DISCOVER_NAME], device_bus[16];
+    long long device_bytes;
+    int device_shared; /* with another rank */
 };
 
 struct discover {

@@ -52,7 +52,8 @@ static int bench_open(struct bench *b, const char *name, int64_t batch, int rank
     TRY(layout_init(&layout, size, 1, rank, &degrees));
     TRY(transformer_plan(&b->plan, &b->model, &layout, &policy));
     TRY(input_open(&b->input, "synthetic", 1, b->model.vocabulary, b->model.sequence, 0, 0));
-    b->backend = (struct backend){&device_cpu, &comm_mpi, &kernels_cpu, rank};
+    b->backend = (struct backend){
+        .device = &device_cpu, .comm = &comm_mpi, .kernels = &kernels_cpu, .local_rank = rank};
     struct execute_config config = {.plan = &b->plan,
                                     .backend = &b->backend,
                                     .input = &b->input,

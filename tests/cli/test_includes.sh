@@ -17,7 +17,8 @@ wrong_includes() { # FOLDER: one line per include that should not be there
         may["analysis"] = " base analysis "
         may["driver"] = " base topologies collectives workloads analysis driver "
         joins = " topologies/topology.h topologies/layout.h collectives/coll.h workloads/plan.h" \
-                " workloads/model.h workloads/cost.h workloads/simulate.h "
+                " workloads/model.h workloads/cost.h workloads/simulate.h workloads/plan_check.h" \
+                " workloads/policy_options.h workloads/memory_fit.h "
         plain = " assert ctype errno fcntl float getopt inttypes limits math pthread signal stdarg" \
                 " stdatomic stdbool stddef stdint stdio stdlib string sys/types time unistd "
     }

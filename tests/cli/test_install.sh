@@ -19,6 +19,13 @@ if [ -e "$bin/scalestudy" ]; then
     cp "$tests/../workloads/models/tiny.yaml" "$scratch/prefix/share/scalestudy/models/only-here.yaml"
     run mpi 1 "$scratch/prefix/bin/scalestudy" --layout 1x1 --model only-here --validate
     expect_exit 0 # found beside the installed program
+    for topology in "$tests"/../topologies/*.yaml; do
+        check "$(basename "$topology") is installed" \
+            cmp "$topology" "$scratch/prefix/share/scalestudy/topologies/$(basename "$topology")"
+    done
+    cp "$tests/../topologies/laptop.yaml" "$scratch/prefix/share/scalestudy/topologies/only-here.yaml"
+    run mpi 1 "$scratch/prefix/bin/scalestudy" --layout 1x1 --device timed --topology only-here --validate
+    expect_exit 0
 fi
 check "nothing else is installed" diff \
     <(cd "$scratch/prefix" && find . -type f ! -path './bin/scale*' ! -path './share/scalestudy/*') /dev/null

@@ -89,7 +89,7 @@ expect_exit 0
 expect_stdout "usage: scalereport" --csv --json --version
 run "$report" --version
 expect_exit 0
-expect_stdout "scalereport " "file schema 1" "json schema 1" "gsl " "jansson "
+expect_stdout "scalereport " "file schema 2" "json schema 1" "gsl " "jansson "
 
 # Refusals: one line, the right code.
 refuses 6 "no study file" "$report"

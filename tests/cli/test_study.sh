@@ -20,10 +20,10 @@ refuses 6 "did you mean --model?" mpi 2 "$study" --layout 2x1 --modle tiny
 refuses 6 "7 samples do not split" mpi 2 "$study" --layout 2x1 --global-batch 7
 refuses 6 "8x1" mpi 2 "$study" --layout 2x1 --points 8x1
 refuses 6 "tp=2" mpi 2 "$study" --layout 1x2 --parallel tp=2 --points 1x1
-refuses 5 "tp=2" mpi 2 "$study" --layout 1x2 --parallel tp=2 --points 1x2
+refuses 5 "pp=2" mpi 2 "$study" --layout 1x2 --parallel pp=2 --points 1x2
 refuses 5 "cuda" mpi 2 "$study" --layout 2x1 --device cuda
-refuses 5 "bf16" mpi 2 "$study" --layout 2x1 --dtype bf16
-refuses 5 "file" mpi 2 "$study" --layout 2x1 --input file:x
+refuses 6 "\"cpu\" has no tf32" mpi 2 "$study" --layout 2x1 --device cpu --dtype tf32
+refuses 8 "input: cannot read x: No such file" mpi 2 "$study" --layout 2x1 --input file:x
 refuses 6 "there is no model called nope" mpi 2 "$study" --layout 2x1 --model nope
 refuses 8 "No such file or directory" mpi 2 "$study" --layout 2x1 --out no/such/folder/x.h5
 touch there.h5
@@ -68,9 +68,10 @@ if command -v h5dump >/dev/null; then
     check "the anonymous file can be searched" grep -q host00 <(h5dump -d /machine/hosts a.h5)
     if names_host; then miss "an anonymous study names the host"; else pass; fi
 fi
-check "points 1, 2 and N itself" test "$(column ranks a.h5 | tr '\n' ' ')" = "1 2 3 "
-check "all valid" test "$(column valid a.h5 | tr '\n' ' ')" = "1 1 1 "
-check "gates passed" test "$(column gate a.h5 | tr '\n' ' ')" = "passed passed passed "
+check "points 1, 2 and N itself, one node also loaded" test "$(column ranks a.h5 | tr '\n' ' ')" = "1 1 2 3 "
+check "copies of the loaded node" test "$(column copies a.h5 | tr '\n' ' ')" = "1 3 1 1 "
+check "all valid" test "$(column valid a.h5 | tr '\n' ' ')" = "1 1 1 1 "
+check "gates passed" test "$(column gate a.h5 | tr '\n' ' ')" = "passed passed passed passed "
 check "the same work" test "$(column positions_per_step a.h5 | sort -u | wc -l)" = 1
 check "padding masks tokens" test "$(column tokens_per_step a.h5 | head -n 1)" -lt "$(column positions_per_step a.h5 | head -n 1)"
 check "the same valid tokens" test "$(column tokens_per_step a.h5 | sort -u | wc -l)" = 1
@@ -82,7 +83,7 @@ expect_stdout "tokens/s" "EMULATED" "fewer than three launches"
 
 # ---- below a node, weak, from memory, in a study file ----
 printf 'layout: 2x2\npoints: 1x1,1x2,2x2\nscaling: weak\ninput: memory\noverlap: none\nwarm-up: 2\nmin-steps: 5\nmax-steps: 5\n' >study.yaml
-run mpi 4 "$study" --study study.yaml --out b.h5
+run mpi 4 "$study" --study study.yaml --base alone --out b.h5
 expect_exit 0
 check "points below a node" test "$(column ranks b.h5 | tr '\n' ' ')" = "1 2 4 "
 check "the batch grows with the ranks" test "$(column gbs b.h5 | tr '\n' ' ')" = "4 8 16 "

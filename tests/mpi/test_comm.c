@@ -21,9 +21,18 @@ static void test_names(void)
     CHECK_EQ(comm_find("mpi", &type), 0);
     CHECK(type == &comm_mpi);
     CHECK_EQ(comm_find("auto", &type), 0);
-    CHECK_EQ(comm_find("nccl", &type), FAIL_ABSENT);
-    CHECK_HAS(fail_message(), "\"nccl\" is not in this build");
-    fail_clear();
+    if (strcmp(comm_nccl_version(), "none") == 0) {
+        CHECK_EQ(comm_find("nccl", &type), FAIL_ABSENT);
+        CHECK_HAS(fail_message(), "\"nccl\" is not in this build");
+        fail_clear();
+    } else {
+        CHECK_EQ(comm_find("nccl", &type), 0);
+        CHECK_EQ(comm_find_for(&device_cpu, "nccl", &type), FAIL_USAGE);
+        CHECK_HAS(fail_message(), "\"nccl\" does not move the memory of device \"cpu\"");
+        fail_clear();
+    }
+    CHECK_EQ(comm_find_for(&device_cpu, "auto", &type), 0);
+    CHECK(type == &comm_mpi);
     CHECK_EQ(comm_find("tcp", &type), FAIL_USAGE);
     CHECK_HAS(fail_message(), "no communicator is called \"tcp\"");
     fail_clear();

@@ -99,9 +99,10 @@ int main(int argc, char **argv)
     MPI_Comm_dup(MPI_COMM_WORLD, &world);
     MPI_Comm_rank(world, &rank);
     MPI_Comm_size(world, &size);
-    backend = (struct backend){&device_cpu, &comm_mpi, &kernels_cpu, rank};
+    backend = (struct backend){
+        .device = &device_cpu, .comm = &comm_mpi, .kernels = &kernels_cpu, .local_rank = rank};
     CHECK_EQ(model_load(&model, "tiny"), 0);
-    CHECK_EQ(gate_reference_make(&reference, &model, 4 * size, 1, &backend, rank, &world), 0);
+    CHECK_EQ(gate_reference_make(&reference, &model, 1, 4 * size, 1, GATE_FP32, rank, &world), 0);
     right_passes();
     dropped_op_fails();
     wrong_bytes_fail();

@@ -66,6 +66,7 @@ static void rig_open(struct rig *rig, bool scratch, int64_t steps)
                                     .execute = &rig->execute,
                                     .layout = &rig->layout,
                                     .parent = &world,
+                                    .together = &world,
                                     .seed = 1,
                                     .t0_ns = 1000};
 }

@@ -136,21 +136,55 @@ static void test_shapes(void)
     release(&c);
 }
 
-/* Another model, micro-batch or degree is another set: never compared. */
+/* One node while all worked takes 101 ms, alone 81: a second base, and no point of the curve. */
+static void test_loaded_base(void)
+{
+    struct curve c = {.n_files = 1};
+    for (int i = 0; i < 3; i++) {
+        struct synthetic s = synthetic_default(i == 2 ? 2 : 1, 1);
+        s.point = i;
+        s.compute_ns = i == 1 ? 100e6 : s.compute_ns;
+        add_point(&c.files[0], &s);
+        c.files[0].points[i].point.copies = i == 1 ? 2 : 1;
+    }
+    CHECK_EQ(analyse(&c), 0);
+    CHECK_EQ(c.scaling.n_sets, 1);
+    CHECK_EQ(c.scaling.n_rows, 3);
+    const struct scaling_row *alone = &c.scaling.rows[0], *loaded = &c.scaling.rows[1];
+    const struct scaling_row *two = &c.scaling.rows[2];
+    CHECK(alone->point->copies == 1 && loaded->point->copies == 2 && two->point->nodes == 2);
+    CHECK_EQ(two->speedup.base, 0);
+    CHECK_EQ(two->eff_node.base, 0);
+    CHECK_EQ(two->incremental.base, 0);
+    CHECK_NEAR(two->eff_node.ratio.value, 81.0 / 46 / 2, 1e-9);
+    CHECK_EQ(two->eff_loaded.base, 1);
+    CHECK_NEAR(two->eff_loaded.ratio.value, 101.0 / 46 / 2, 1e-9);
+    CHECK_NEAR(loaded->eff_node.ratio.value, 81.0 / 101, 1e-9);
+    CHECK_EQ(loaded->incremental.base, -1);
+    c.files[0].points[1].point.oversubscribed = 1; /* cores were shared: says nothing of nodes */
+    scaling_release(&c.scaling);
+    CHECK_EQ(analyse(&c), 0);
+    CHECK_EQ(c.scaling.rows[2].eff_loaded.base, -1);
+    release(&c);
+}
+
+/* Another model, micro-batch, degree or machine of a timed device is another set: never compared. */
 static void test_sets(void)
 {
     struct curve c = {.n_files = 1};
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 7; i++)
         add_shape(&c.files[0], 1 << i % 2, 1);
+    strcpy(c.files[0].points[5].point.topology, "laptop");
+    strcpy(c.files[0].points[6].point.topology, "node:16 gpu:8");
     strcpy(c.files[0].points[2].point.model, "other");
     c.files[0].points[3].point.micro_batch = 2;
     c.files[0].points[4].point.global_batch = 32;
     CHECK_EQ(analyse(&c), 0);
-    CHECK_EQ(c.scaling.n_sets, 4);
+    CHECK_EQ(c.scaling.n_sets, 6);
     int alone = 0;
     for (int i = 0; i < c.scaling.n_rows; i++)
         alone += &c.scaling.rows[i] == &c.scaling.rows[c.scaling.rows[i].speedup.base];
-    CHECK_EQ(alone, 4);
+    CHECK_EQ(alone, 6);
     release(&c);
 }
 
@@ -288,6 +322,7 @@ int main(void)
     test_strong_curve();
     test_weak_curve();
     test_shapes();
+    test_loaded_base();
     test_sets();
     test_invalid_points();
     test_launches();

@@ -104,6 +104,28 @@ static void simulate(struct world *w, const struct coll *coll)
     }
 }
 
+/* bf16 holds whole numbers up to 256: so do its sums, over any number of ranks, and they are not all
+ * the same. */
+static void test_bf16_sums(void)
+{
+    static const int ranks[] = {1, 2, 7, 256, 257, 100000};
+    struct coll coll = {COLL_ALL_REDUCE, DTYPE_BF16, 100, -1};
+    struct coll other = {COLL_BROADCAST, DTYPE_BF16, 100, 1};
+    bool large = false;
+
+    for (size_t k = 0; k < sizeof ranks / sizeof ranks[0]; k++)
+        for (int64_t i = 0; i < 100; i++) {
+            double sum = 0, expected = coll_expected(&coll, ranks[k], 0, i, 3);
+            for (int rank = 0; rank < ranks[k]; rank++)
+                sum += coll_input(&coll, rank, i, 3);
+            CHECK_NEAR(expected, sum, 0);
+            CHECK(expected <= 256 && (ranks[k] < 2 || expected > 0));
+            CHECK(coll_input(&coll, 4, i, 3) != coll_input(&coll, 5, i, 3));
+            large |= coll_input(&other, 1, i, 3) > 1; /* what is not summed is not so small */
+        }
+    CHECK(large);
+}
+
 static void check_simulated(struct world *w, const struct coll *coll, int trial)
 {
     take_inputs(w, coll, trial);
@@ -126,8 +148,8 @@ static void test_against_simulation(void)
     for (world.n = 1; world.n <= MAX_RANKS; world.n++) {
         for (int kind = 0; kind < COLL_SEND; kind++) {
             for (int64_t per_rank = 0; per_rank <= MAX_COUNT / MAX_RANKS; per_rank++) {
-                struct coll coll = {(enum coll_kind)kind, DTYPE_F64, per_rank * world.n,
-                                    trial % world.n};
+                struct coll coll = {(enum coll_kind)kind, trial % 2 ? DTYPE_BF16 : DTYPE_F64,
+                                    per_rank * world.n, trial % world.n};
                 check_simulated(&world, &coll, trial++);
             }
         }
@@ -251,6 +273,7 @@ int main(void)
     test_transfers();
     test_table();
     test_large_counts();
+    test_bf16_sums();
     test_sums_are_exact();
     test_inputs_differ();
     test_names();

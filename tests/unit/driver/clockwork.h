@@ -3,7 +3,8 @@
  * plans made by hand. A kernel takes as many ns as its op's layer says, a call as many as it has
  * elements, from when its stream has come to it on; a post takes POST_NS of the compute stream, as
  * where the host is that stream. A stamp made twice, or awaited or read before it was made, is a
- * failed check.
+ * failed check. fake_gpu is the same where the host is no stream: a stamp takes STAMP_NS of its
+ * stream, a mark nothing, and no post takes any of the compute stream.
  */
 #ifndef TESTS_UNIT_DRIVER_CLOCKWORK_H
 #define TESTS_UNIT_DRIVER_CLOCKWORK_H
@@ -21,8 +22,11 @@ enum { SLOTS = 1024, STREAMS = 3 };
 static struct clockwork {
     int64_t now[STREAMS]; /* of each stream */
     int64_t when[SLOTS];
-    bool made[SLOTS]; /* since the last reset */
-    int n_made;
+    bool made[SLOTS];   /* since the last reset */
+    bool marked[SLOTS]; /* made by mark: orders, and has no time to read */
+    int n_made, n_marked;
+    int64_t late; /* ns that fake_gpu's host is behind before the BEGIN of the op of this layer */
+    int late_slot;
 } clockwork;
 
 static inline void clockwork_reset(void)
@@ -75,7 +79,7 @@ static inline void fake_launch(struct device *device, int stream,
                                void (*kernel)(void *arg, void *native), void *arg)
 {
     (void)device;
-    CHECK_EQ(stream, DEVICE_COMPUTE);
+    CHECK(stream >= 0 && stream < STREAMS);
     kernel(arg, NULL);
 }
 
@@ -105,8 +109,31 @@ static inline void fake_sync(struct device *device)
 static inline int64_t fake_when(struct device *device, int stamp)
 {
     (void)device;
-    CHECK(clockwork.made[stamp]);
+    CHECK(clockwork.made[stamp] && !clockwork.marked[stamp]);
     return clockwork.when[stamp];
+}
+
+enum { STAMP_NS = 2 };
+
+static inline int gpu_open(struct device *device, int index, int n_streams)
+{
+    device->stamp_ns = STAMP_NS;
+    return fake_open(device, index, n_streams);
+}
+
+static inline void gpu_stamp(struct device *device, int stream, int stamp)
+{
+    if (clockwork.late_slot == stamp)
+        clockwork.now[stream] += clockwork.late;
+    fake_stamp(device, stream, stamp);
+    clockwork.now[stream] += STAMP_NS;
+}
+
+static inline void gpu_mark(struct device *device, int stream, int stamp)
+{
+    fake_stamp(device, stream, stamp);
+    clockwork.marked[stamp] = true;
+    clockwork.n_marked++;
 }
 
 static const struct device_type fake_device = {.name = "fake",
@@ -121,7 +148,23 @@ static const struct device_type fake_device = {.name = "fake",
                                                .stamp = fake_stamp,
                                                .await = fake_await,
                                                .sync = fake_sync,
-                                               .when = fake_when};
+                                               .when = fake_when,
+                                               .runs_host_tasks = true};
+
+static const struct device_type fake_gpu = {.name = "fake gpu",
+                                            .open = gpu_open,
+                                            .close = fake_close,
+                                            .alloc = fake_alloc,
+                                            .free = fake_free,
+                                            .upload = fake_copy,
+                                            .download = fake_copy,
+                                            .reserve = fake_reserve,
+                                            .launch = fake_launch,
+                                            .stamp = gpu_stamp,
+                                            .mark = gpu_mark,
+                                            .await = fake_await,
+                                            .sync = fake_sync,
+                                            .when = fake_when};
 
 static inline int fake_comm_open(struct comm *comm, const void *parent, int max_calls)
 {
@@ -141,7 +184,7 @@ static inline void fake_post(struct comm *comm, const struct comm_call *calls, i
     int64_t *now = &clockwork.now[comm->stream];
     CHECK_EQ(n_calls, 1);
     *now += calls[0].coll.count;
-    clockwork.now[DEVICE_COMPUTE] += POST_NS;
+    clockwork.now[DEVICE_COMPUTE] += comm->device->type->runs_host_tasks ? POST_NS : 0;
 }
 
 static const struct comm_type fake_comm = {
@@ -151,7 +194,7 @@ static const struct comm_type fake_comm = {
 static inline void fake_kernel(const struct op *op, struct kernel_context *context, void *native)
 {
     (void)native;
-    clockwork.now[DEVICE_COMPUTE] += op->layer;
+    clockwork.now[op->stream] += op->layer;
     if (op->kind != OP_CLIP || context->log == NULL)
         return;
     double *row = context->log + context->log_next * SCALARS;
@@ -210,17 +253,22 @@ struct rig {
     struct execute execute;
 };
 
-static inline void rig_open(struct rig *rig, int max_steps, bool scratch, int drop_op)
+static inline void rig_open_on(struct rig *rig, const struct device_type *device, int max_steps,
+                               bool scratch, int drop_op)
 {
     CHECK_EQ(plan_seal(&rig->plan), 0);
-    rig->backend =
-        (struct backend){.device = &fake_device, .comm = &fake_comm, .kernels = &fake_kernels};
+    rig->backend = (struct backend){.device = device, .comm = &fake_comm, .kernels = &fake_kernels};
     struct execute_config config = {.plan = &rig->plan,
                                     .backend = &rig->backend,
                                     .max_steps = max_steps,
                                     .scratch = scratch,
                                     .fault = {.drop_op = drop_op}};
     CHECK_EQ(execute_open(&rig->execute, &config), 0);
+}
+
+static inline void rig_open(struct rig *rig, int max_steps, bool scratch, int drop_op)
+{
+    rig_open_on(rig, &fake_device, max_steps, scratch, drop_op);
 }
 
 static inline void rig_close(struct rig *rig)

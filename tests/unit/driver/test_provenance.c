@@ -31,7 +31,9 @@ static struct discover_host hosts[2] = {
     {"node17.cluster.example", 2, 4, 8, "Processor X", INT64_C(1) << 35},
     {"node18.cluster.example", 1, 4, 8, "Processor X", INT64_C(1) << 35}};
 static struct discover_rank ranks[3] = {
-    {0, 0, 4, 2, 0, "0-3"}, {0, 1, 4, 2, 1, "4-7"}, {1, 0, 8, 4, 0, "0-7"}};
+    {.host = 0, .local = 0, .n_cpus = 4, .n_cores = 2, .cpus = "0-3"},
+    {.host = 0, .local = 1, .n_cpus = 4, .n_cores = 2, .oversubscribed = 1, .cpus = "4-7"},
+    {.host = 1, .local = 0, .n_cpus = 8, .n_cores = 4, .cpus = "0-7"}};
 static const struct discover found = {
     .world = 3, .n_hosts = 2, .hosts = hosts, .ranks = ranks, .launcher = "srun"};
 
@@ -239,8 +241,9 @@ static void test_digest(void)
 
 static void test_versions(void)
 {
-    static const char *const names[] = {"scalestudy", "revision", "compiler", "flags", "mpi",
-                                        "cuda",       "nccl",     "hdf5",     "blas",  "gsl"};
+    static const char *const names[] = {"scalestudy", "revision", "compiler", "flags",
+                                        "mpi",        "cuda",     "nccl",     "cudnn",
+                                        "hdf5",       "blas",     "gsl"};
     static char text[8192];
     FILE *file = tmpfile();
     provenance_version(file);

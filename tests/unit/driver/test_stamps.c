@@ -174,6 +174,72 @@ static void number_of_stamps(void)
     rig_close(&rig);
 }
 
+/*
+ * A GPU: batches on a stream of their own, stamps that take 2 ns, a host that is 7 ns late once.
+ *
+ * ns       0 2     12        114  123   155 157     166  173 175  182 184
+ * compute  | wait  | gemm    |late| add |   | stall |sum |  | clip|
+ * copy     | input |
+ * dp                         |      call        166 |
+ */
+static int make_gpu_step(struct plan *plan)
+{
+    begin_plan(plan, 1);
+    plan->copy_stream = true;
+    plan_take(plan, BUFFER_PARAMETER, 64);
+    plan_channel(plan, AXIS_DP, 0);
+    struct op op = {.kind = OP_INPUT, .layer = 10, .stream = plan_copy_stream(plan)};
+    int input = plan_op(plan, &op);
+    int first = add_compute(plan, OP_GEMM, 100, input);
+    int call = add_call(plan, AXIS_DP, 50, first);
+    int late = add_compute(plan, OP_ADD, 30, -1);
+    add_compute(plan, OP_SUMSQ, 5, call);
+    add_compute(plan, OP_CLIP, 5, -1);
+    return late;
+}
+
+static void gpu_step_by_hand(void)
+{
+    struct rig rig;
+    struct execute_samples s;
+    int late = make_gpu_step(&rig.plan);
+    rig_open_on(&rig, &fake_gpu, 1, false, -1);
+    clockwork_reset();
+    clockwork.late = 7;
+    clockwork.late_slot = stamp_of(&rig.execute, late, STAMP_BEGIN);
+    execute_block(&rig.execute, VARIANT_FULL, 2, 1, 0, &s);
+    CHECK_EQ(s.step[0].start_ns, 0);
+    CHECK_EQ(s.step[0].end_ns, 184);
+    CHECK_EQ(s.step[0].compute_ns, 102 + 32 + 7 + 7);
+    CHECK_EQ(s.step[0].input_ns, 10); /* what was waited, not what the copy took */
+    CHECK_EQ(s.step[0].stall_ns, 9);
+    CHECK_EQ(s.step[0].idle_ns, 7);
+    CHECK_EQ(s.step[0].residual_ns, 5 * STAMP_NS);
+    CHECK_EQ(s.rows.stalls.rows[0].comm_ns, 52);
+    CHECK_EQ(s.rows.stalls.rows[0].exposed_ns, 166 - 155 + 123 - 114);
+    CHECK_EQ(clockwork.n_marked, 0); /* every stamp of level 2 is read */
+    execute_samples_release(&s);
+    rig_close(&rig);
+}
+
+/* What only orders is no timed stamp: at level 1 the ends of ops that are waited for, at level 0 those
+ * of calls too. */
+static void gpu_marks(void)
+{
+    static const int marks[] = {3, 2, 0};
+    struct rig rig;
+    struct execute_samples s;
+    make_gpu_step(&rig.plan);
+    rig_open_on(&rig, &fake_gpu, 1, false, -1);
+    for (int level = 0; level < 3; level++) {
+        run(&rig, VARIANT_FULL, level, 1, 0, &s);
+        CHECK_EQ(clockwork.n_marked, marks[level]);
+        CHECK_EQ(s.step[0].stall_ns > 0, level > 0);
+        execute_samples_release(&s);
+    }
+    rig_close(&rig);
+}
+
 /* An op that is not launched leaves its stamps, so that whoever waits for it goes on. */
 static void dropped_op(void)
 {
@@ -215,20 +281,21 @@ static void read_spans(struct rig *rig, const struct spans *compute, const struc
             add_call(&rig->plan, axis[a], 1, input);
     rig_open(rig, 1, false, -1);
     clockwork_reset();
-    for (int i = 0; i < stamps_per_step(&rig->plan); i++)
+    for (int i = 0; i < stamps_per_step(&rig->execute); i++)
         clockwork.made[i] = true;
     int64_t *when = clockwork.when;
-    when[stamp_of(input, STAMP_END)] = NANOSECONDS; /* input is no computation that hides */
+    when[stamp_of(&rig->execute, input, STAMP_END)] =
+        NANOSECONDS; /* input is no computation that hides */
     when[STAMP_STEP_END] = NANOSECONDS;
     int op = input + 1;
     for (int i = 0; i < compute->n; i++, op++) {
-        when[stamp_of(op, STAMP_BEGIN)] = compute->of[i].begin;
-        when[stamp_of(op, STAMP_END)] = compute->of[i].end;
+        when[stamp_of(&rig->execute, op, STAMP_BEGIN)] = compute->of[i].begin;
+        when[stamp_of(&rig->execute, op, STAMP_END)] = compute->of[i].end;
     }
     for (int a = 0; a < 2; a++)
         for (int i = 0; i < comm[a].n; i++, op++) {
-            when[stamp_of(op, STAMP_BEGIN)] = comm[a].of[i].begin;
-            when[stamp_of(op, STAMP_END)] = comm[a].of[i].end;
+            when[stamp_of(&rig->execute, op, STAMP_BEGIN)] = comm[a].of[i].begin;
+            when[stamp_of(&rig->execute, op, STAMP_END)] = comm[a].of[i].end;
         }
     stamps_to_samples(&rig->execute, VARIANT_FULL, 2, 1, -1, out);
 }
@@ -335,6 +402,8 @@ int main(void)
     rows_of_the_kept_step();
     levels_and_variants();
     number_of_stamps();
+    gpu_step_by_hand();
+    gpu_marks();
     dropped_op();
     exposed_by_hand();
     exposed_at_random();

@@ -238,6 +238,32 @@ static void test_order(void)
         CHECK_NEAR(counts[i], 1000, 5 * 29); /* 5 binomial standard deviations */
 }
 
+/* The second base: full-node points of one node, on all nodes at once. */
+static void test_loaded(void)
+{
+    CHECK_EQ(expand("--layout 4x2 --points 1x1,1x2,4x2 --micro-batch 1,2", &model), 0);
+    int n = points.n;
+    CHECK_EQ(study_add_loaded(&points, &study, false), 0); /* auto, on hosts of their own */
+    CHECK_EQ(points.n, n);
+    CHECK_EQ(study_add_loaded(&points, &study, true), 0);
+    CHECK_EQ(points.n, n + 2); /* 1x2 at two micro-batches; 1x1 is no full node */
+    for (int i = 0; i < points.n; i++) {
+        const struct point *p = &points.point[i];
+        CHECK_EQ(p->copies, i < n ? 1 : 4);
+        CHECK_EQ(p->index, i);
+        CHECK(i < n || (p->nodes == 1 && p->ranks == 2 && p->ranks_per_node == 2));
+    }
+    CHECK_EQ(expand("--layout 4x2 --base loaded", &model), 0);
+    CHECK_EQ(study_add_loaded(&points, &study, false), 0);
+    CHECK_EQ(points.n, 4);
+    CHECK_EQ(expand("--layout 4x2 --base alone", &model), 0);
+    CHECK_EQ(study_add_loaded(&points, &study, true), 0);
+    CHECK_EQ(points.n, 3);
+    CHECK_EQ(expand("--layout 1x2 --base loaded", &model), 0);
+    CHECK_EQ(study_add_loaded(&points, &study, true), 0);
+    CHECK_EQ(points.n, 1);
+}
+
 int main(void)
 {
     test_sizes();
@@ -246,6 +272,7 @@ int main(void)
     test_lists();
     test_refused_points();
     test_order();
+    test_loaded();
     points_release(&points);
     return test_end();
 }

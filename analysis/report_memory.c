@@ -1,0 +1,154 @@
+#include "analysis/report_memory.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "analysis/report_notes.h"
+#include "analysis/report_table.h"
+
+static const double mib = 1048576.0;
+
+static const char *const classes[] = {
+    "parameters",    "gradients", "optimizer", "activations", "temporaries",
+    "communication", "kernels",   "reserved",  "process",
+};
+enum { N_CLASSES = sizeof classes / sizeof *classes, N_ARENAS = 6 };
+
+static bool is_class(const struct memory_row *row, const char *class)
+{
+    return strncmp(row->class, class, sizeof row->class) == 0;
+}
+
+/* Of what is kept apart by class, and known before it is taken. */
+static bool is_predicted_arena(const struct memory_row *row)
+{
+    for (int c = 0; c < N_ARENAS; c++)
+        if (is_class(row, classes[c]))
+            return row->predicted_bytes > 0 || row->peak_bytes > 0;
+    return false;
+}
+
+/* Files of earlier versions have no prediction: all of it reads as 0. */
+static bool has_predictions(const struct record_point *point)
+{
+    for (int64_t i = 0; i < point->memory.n; i++)
+        if (point->memory.rows[i].predicted_bytes > 0)
+            return true;
+    return false;
+}
+
+const struct memory_row *report_memory_worst(const struct record_point *point, const char *class)
+{
+    const struct memory_row *worst = NULL;
+    for (int64_t i = 0; i < point->memory.n; i++) {
+        const struct memory_row *row = &point->memory.rows[i];
+        if (is_class(row, class) && (worst == NULL || row->peak_bytes > worst->peak_bytes))
+            worst = row;
+    }
+    return worst;
+}
+
+bool report_memory_exact(const struct record_point *point, int64_t *n)
+{
+    bool exact = true;
+    *n = 0;
+    for (int64_t i = 0; i < point->memory.n && has_predictions(point); i++) {
+        const struct memory_row *row = &point->memory.rows[i];
+        if (!is_predicted_arena(row))
+            continue;
+        exact = exact && row->predicted_bytes == row->peak_bytes;
+        ++*n;
+    }
+    return exact;
+}
+
+static const struct memory_row *first_wrong(const struct record_point *point)
+{
+    for (int64_t i = 0; i < point->memory.n && has_predictions(point); i++) {
+        const struct memory_row *row = &point->memory.rows[i];
+        if (is_predicted_arena(row) && row->predicted_bytes != row->peak_bytes)
+            return row;
+    }
+    return NULL;
+}
+
+bool report_memory_sentence(char *text, size_t size, const struct record_point *point)
+{
+    const struct memory_row *wrong = first_wrong(point);
+    const struct memory_row *process = report_memory_worst(point, "process");
+    if (wrong != NULL) {
+        snprintf(text, size,
+                 "memory: %.16s of rank %d: %" PRId64 " bytes were predicted and %" PRId64 " taken",
+                 wrong->class, wrong->rank, wrong->predicted_bytes, wrong->peak_bytes);
+        return true;
+    }
+    if (process == NULL || process->predicted_bytes <= 0)
+        return false;
+    double off = (double)(process->peak_bytes - process->predicted_bytes);
+    double allowed = fmax(0.03 * (double)process->predicted_bytes, 1024.0 * mib);
+    if (fabs(off) <= allowed)
+        return false;
+    snprintf(text, size,
+             "memory: the process of rank %d holds %.0f MiB, %.0f were predicted: more than 3 %% "
+             "and 1 GiB apart",
+             process->rank, (double)process->peak_bytes / mib,
+             (double)process->predicted_bytes / mib);
+    return true;
+}
+
+/* ---- the table ---- */
+
+static double in_mib(int64_t bytes)
+{
+    return bytes > 0 ? (double)bytes / mib : (double)NAN;
+}
+
+static void class_row(struct table *t, const struct scaling_run *run, const struct memory_row *row,
+                      bool launches)
+{
+    const struct point_row *p = &run->account.record->point;
+    char launch[32], largest[sizeof row->largest + 1];
+    bool known = row->predicted_bytes > 0;
+    table_int(t, p->nodes);
+    table_int(t, p->ranks);
+    table_text(t, p->parallel);
+    if (launches) {
+        notes_launch(launch, run);
+        table_text(t, launch);
+    }
+    table_text(t, row->class);
+    table_int(t, row->rank);
+    table_real(t, (double)row->peak_bytes / mib, 2);
+    table_real(t, known ? (double)row->predicted_bytes / mib : (double)NAN, 2);
+    table_real(t, known ? (double)(row->peak_bytes - row->predicted_bytes) : (double)NAN, 0);
+    table_real(t, in_mib(row->largest_bytes), 2);
+    snprintf(largest, sizeof largest, "%.*s", (int)sizeof row->largest, row->largest);
+    table_text(t, largest);
+}
+
+void report_memory(FILE *to, const struct scaling *scaling, bool launches)
+{
+    struct table t;
+    bool any = false;
+    for (int i = 0; i < scaling->n_runs; i++)
+        any = any || has_predictions(scaling->runs[i].account.record);
+    if (!any)
+        return;
+    fprintf(to,
+            "#\n# memory by class, of the rank that holds most: counted, predicted from the plan "
+            "before anything was taken, the difference,\n# and the largest tensor in it; "
+            "kernels: taken by their libraries; process: as the host or the GPU sees it\n");
+    table_open(&t, launches ? "nodes ranks parallel launch class rank peak_MiB predicted_MiB "
+                              "off_bytes largest_MiB largest"
+                            : "nodes ranks parallel class rank peak_MiB predicted_MiB off_bytes "
+                              "largest_MiB largest");
+    for (int i = 0; i < scaling->n_runs; i++)
+        for (int c = 0; c < N_CLASSES; c++) {
+            const struct memory_row *row =
+                report_memory_worst(scaling->runs[i].account.record, classes[c]);
+            if (row != NULL && (row->peak_bytes > 0 || row->predicted_bytes > 0))
+                class_row(&t, &scaling->runs[i], row, launches);
+        }
+    table_close(&t, to);
+}

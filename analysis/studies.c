@@ -1,0 +1,86 @@
+#include "analysis/studies.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+void studies_release(struct studies *studies)
+{
+    for (int i = 0; i < studies->n; i++)
+        scaling_release(&studies->scalings[i]);
+    for (int i = 0; i < studies->n_files; i++)
+        record_file_release(&studies->files[i]);
+    free(studies->files);
+    free((void *)studies->grouped);
+    free(studies->scalings);
+    free(studies->reports);
+    *studies = (struct studies){0};
+}
+
+static bool same_study(const struct record_file *a, const struct record_file *b)
+{
+    return strcmp(a->head.study_digest, b->head.study_digest) == 0;
+}
+
+static int refuse_twice(const struct studies *studies, char **paths, int i)
+{
+    for (int j = 0; j < i; j++)
+        if (same_study(&studies->files[i], &studies->files[j]) &&
+            studies->files[i].head.t0_unix_ns == studies->files[j].head.t0_unix_ns)
+            return fail(FAIL_USAGE,
+                        "%s and %s hold the same launch: it would count twice; give one of them",
+                        paths[j], paths[i]);
+    return 0;
+}
+
+/* The study of files[i], opened when it is the first of its digest; n: paths in all. */
+static int study_of(struct studies *studies, int i, int n, uint64_t seed)
+{
+    for (int k = 0; k < studies->n; k++)
+        if (same_study(studies->reports[k].files[0], &studies->files[i]))
+            return k;
+    int k = studies->n++;
+    studies->grouped = must_grow((void *)studies->grouped, (size_t)studies->n * (size_t)n,
+                                 sizeof *studies->grouped);
+    studies->scalings = must_grow(studies->scalings, (size_t)studies->n, sizeof *studies->scalings);
+    studies->reports = must_grow(studies->reports, (size_t)studies->n, sizeof *studies->reports);
+    studies->scalings[k] = (struct scaling){0};
+    studies->reports[k] = (struct report){.seed = seed};
+    for (int j = 0; j < studies->n; j++)
+        studies->reports[j].files = studies->grouped + (size_t)j * (size_t)n;
+    return k;
+}
+
+/* Each file is accounted for as soon as it is read, so that its raw steps need not stay. */
+static int read_files(struct studies *studies, char **paths, int n, uint64_t seed)
+{
+    studies->files = must_alloc((size_t)n, sizeof *studies->files);
+    for (int i = 0; i < n; i++) {
+        int rc = record_read(&studies->files[i], paths[i]);
+        if (rc != 0)
+            return rc;
+        studies->n_files++;
+        if ((rc = refuse_twice(studies, paths, i)) != 0)
+            return rc;
+        int k = study_of(studies, i, n, seed);
+        struct report *report = &studies->reports[k];
+        studies->grouped[(size_t)k * (size_t)n + (size_t)report->n_files] = &studies->files[i];
+        rc = scaling_add(&studies->scalings[k], &studies->files[i], report->n_files++, seed);
+        if (rc != 0)
+            return rc;
+        scaling_drop_steps(&studies->files[i]);
+    }
+    return 0;
+}
+
+int studies_read(struct studies *out, char **paths, int n, uint64_t seed)
+{
+    *out = (struct studies){0};
+    int rc = read_files(out, paths, n, seed);
+    for (int i = 0; i < out->n && rc == 0; i++) {
+        scaling_join(&out->scalings[i], seed);
+        out->reports[i].scaling = &out->scalings[i];
+    }
+    return rc;
+}

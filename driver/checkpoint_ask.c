@@ -1,0 +1,250 @@
+#include "driver/checkpoint_ask.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/units.h"
+#include "driver/agree.h"
+#include "driver/checkpoint_place.h"
+#include "driver/dataset.h"
+#include "driver/point_plan.h"
+#include "driver/point_row.h"
+
+/* ---- options ---- */
+
+enum { FILES_PER_RANK, FILES_SHARED, FILES_SUBFILED };
+
+static int check_modes(const char *list)
+{
+    int n = 0;
+    for (const char *at = list; *at != '\0'; at += *at == ',') {
+        size_t length = strcspn(at, ",");
+        if (save_mode_of(at, length) < 0 || ++n > CHECKPOINT_MODES_MOST)
+            return fail(FAIL_USAGE,
+                        "--checkpoint-mode: found \"%s\", wanted some of "
+                        "sync,staged,snapshot,lazy",
+                        list);
+        at += length;
+    }
+    return 0;
+}
+
+static int check_every(const char *text)
+{
+    int64_t steps;
+    double seconds;
+    if (units_parse_int(text, &steps) == 0 && steps >= 0 && steps <= 1000000000)
+        return 0;
+    if (units_parse_int(text, &steps) != 0 && units_parse_seconds(text, &seconds) == 0 &&
+        seconds < 1e9)
+        return 0;
+    return fail(FAIL_USAGE, "--checkpoint-every: found \"%s\", wanted steps (20) or seconds (30s)",
+                text);
+}
+
+int checkpoint_ask_options(const struct study *study)
+{
+    int rc = 0;
+    TRY(check_modes(study->checkpoint_mode));
+    TRY(check_every(study->checkpoint_every));
+    if (study->checkpoint_mode[0] != '\0' && study->checkpoint_dir[0] == '\0')
+        rc = fail(FAIL_USAGE, "--checkpoint-mode %s: wanted --checkpoint-dir D, where to save",
+                  study->checkpoint_mode);
+    else if (study->checkpoint_files == FILES_SUBFILED)
+        rc = fail(FAIL_ABSENT, "--checkpoint-files: subfiled is not in this build: subfiling is of "
+                               "parallel HDF5 1.14 and later");
+out:
+    return rc;
+}
+
+void checkpoint_ask_read(struct checkpoint_ask *ask, const struct study *study)
+{
+    const char *list = study->checkpoint_mode[0] != '\0' ? study->checkpoint_mode : "staged";
+    double seconds = 0;
+    *ask = (struct checkpoint_ask){.saves = study->checkpoint_dir[0] != '\0',
+                                   .shared = study->checkpoint_files == FILES_SHARED};
+    for (const char *at = list; *at != '\0'; at += *at == ',') {
+        size_t length = strcspn(at, ",");
+        ask->mode[ask->n_modes++] = save_mode_of(at, length);
+        at += length;
+    }
+    if (units_parse_int(study->checkpoint_every, &ask->every_steps) == 0)
+        return;
+    ask->every_steps = 0;
+    (void)units_parse_seconds(study->checkpoint_every, &seconds);
+    ask->every_ns = (int64_t)(seconds * 1e9);
+}
+
+bool checkpoint_ask_has(const struct checkpoint_ask *ask, enum save_mode mode)
+{
+    for (int i = 0; i < ask->n_modes; i++)
+        if (ask->mode[i] == (int)mode)
+            return true;
+    return false;
+}
+
+/* ---- names ---- */
+
+void checkpoint_ask_root(const struct job *job, const struct point *point, char *out, size_t size)
+{
+    const char *dir = job->study.checkpoint_dir;
+    if (job->points.n == 1 && job->launch == 0)
+        snprintf(out, size, "%s", dir);
+    else if (job->launch == 0)
+        snprintf(out, size, "%s/point-%03d", dir, point->index);
+    else
+        snprintf(out, size, "%s/point-%03d.launch%d", dir, point->index, job->launch);
+}
+
+static void add_real(struct checkpoint_terms *terms, const char *name, double value)
+{
+    char text[40];
+    units_format_real(text, sizeof text, value);
+    checkpoint_terms_add(terms, name, text);
+}
+
+static void add_int(struct checkpoint_terms *terms, const char *name, int64_t value)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    checkpoint_terms_add(terms, name, text);
+}
+
+void checkpoint_ask_terms(const struct job *job, const struct point *point,
+                          struct checkpoint_terms *terms)
+{
+    struct model model;
+    struct policy p;
+    char text[8192], input[200];
+    memset(terms, 0, sizeof *terms);
+    point_policy(job, point, &model, &p);
+    model_text(&model, text, sizeof text);
+    checkpoint_terms_lines(terms, text, "source global-batch micro-batch lr");
+    add_real(terms, "learning rate", (double)p.lr);
+    add_real(terms, "least learning rate", (double)p.lr_min);
+    add_real(terms, "beta1", (double)p.beta1);
+    add_real(terms, "beta2", (double)p.beta2);
+    add_real(terms, "epsilon", (double)p.epsilon);
+    add_real(terms, "weight decay", (double)p.weight_decay);
+    add_real(terms, "clip", (double)p.clip);
+    add_int(terms, "warm-up of the schedule", p.warm_up);
+    add_int(terms, "decay of the schedule", p.decay_steps);
+    add_int(terms, "seed", job->study.seed);
+    dataset_name(point->input, input, sizeof input);
+    checkpoint_terms_add(terms, "input", input);
+    checkpoint_terms_add(terms, "data", input_path(point->input) ? job->fingerprint : "");
+    add_real(terms, "padding", job->study.padding);
+}
+
+void checkpoint_ask_about(const struct job *job, const struct layout *layout,
+                          struct checkpoint_terms *about)
+{
+    static const char *const dtypes[] = {"fp32", "tf32", "bf16"};
+    char text[64];
+    memset(about, 0, sizeof *about);
+    layout_text(layout, text, sizeof text);
+    checkpoint_terms_add(about, "layout", text);
+    checkpoint_terms_add(about, "dtype", dtypes[job->study.dtype]);
+    checkpoint_terms_add(about, "device", job->backend.device->name);
+    add_int(about, "nodes", layout->nodes);
+}
+
+/* ---- before step 0 ---- */
+
+static int check_plan(const struct job *job, const struct checkpoint_ask *ask,
+                      const struct point *point)
+{
+    const double gib = 1073741824.0;
+    struct plan plan;
+    int64_t available = checkpoint_place_memory();
+    int rc = point_plan(job, point, job->rank < point->ranks ? job->rank : 0, &plan);
+    if (rc == 0 && checkpoint_ask_has(ask, SAVE_LAZY))
+        rc = saver_lazy_allowed(&plan);
+    if (rc == 0 && available > 0) {
+        int here = job->found.hosts[job->found.ranks[job->rank].host].ranks;
+        int ranks = here < point->ranks ? here : point->ranks;
+        double need = (double)ranks * (double)saver_bytes(&plan);
+        if (need > 0.8 * (double)available)
+            rc =
+                fail(FAIL_USAGE,
+                     "--checkpoint-dir: %d ranks of host %s stage %.2f GiB for a save and it has "
+                     "%.2f GiB available, of which a fifth is left alone: take a smaller model, or "
+                     "more hosts",
+                     ranks, job->found.hosts[job->found.ranks[job->rank].host].name, need / gib,
+                     (double)available / gib);
+    }
+    plan_release(&plan);
+    return rc;
+}
+
+/* On rank 0: nothing is there that this study's saves would run into. */
+static int check_empty(const struct job *job, const struct point *point, int64_t start)
+{
+    char root[CHECKPOINT_PATH];
+    int64_t *steps, newest = -1;
+    checkpoint_ask_root(job, point, root, sizeof root);
+    int n = checkpoint_steps(root, &steps);
+    newest = n > 0 ? steps[n - 1] : -1;
+    free(steps);
+    if (newest <= start)
+        return 0;
+    return fail(FAIL_USAGE,
+                "--checkpoint-dir: %s holds checkpoints up to step %lld, and this study begins at "
+                "step %lld: take an empty folder, or --resume-from %s",
+                root, (long long)newest, (long long)start, root);
+}
+
+static int check_root(const struct job *job, const struct point *point, int64_t start)
+{
+    char root[CHECKPOINT_PATH];
+    bool sees;
+    int rc = job->rank == 0 ? check_empty(job, point, start) : 0;
+    TRY(agree_quietly(rc, job->world));
+    checkpoint_ask_root(job, point, root, sizeof root);
+    TRY(checkpoint_place_shared(root, job->rank, job->world, &sees));
+out:
+    return rc;
+}
+
+/* *start: steps that the study begins with. */
+static int check_source(const struct job *job, int64_t *start)
+{
+    int rc = 0;
+    *start = 0;
+    for (int i = 0; i < job->points.n && job->study.resume_from[0] != '\0'; i++) {
+        struct checkpoint_source source;
+        struct checkpoint_terms terms;
+        checkpoint_ask_terms(job, &job->points.point[i], &terms);
+        rc = checkpoint_source_open(&source, job->study.resume_from, &terms, job->rank, job->world);
+        *start = source.manifest.step;
+        checkpoint_source_close(&source);
+        TRY(rc);
+    }
+out:
+    return rc;
+}
+
+int checkpoint_ask_check(const struct job *job)
+{
+    struct checkpoint_ask ask;
+    int64_t start = 0;
+    int rc = 0;
+    checkpoint_ask_read(&ask, &job->study);
+    if (!ask.saves && job->study.resume_from[0] == '\0')
+        return 0;
+    if (job->backend.kernels->no_numerics)
+        rc = fail(FAIL_ABSENT,
+                  "checkpoint: device \"%s\" computes nothing, so there is no state to "
+                  "save or resume: take another device",
+                  job->backend.device->name);
+    for (int i = 0; i < job->points.n && rc == 0 && ask.saves; i++)
+        rc = check_plan(job, &ask, &job->points.point[i]);
+    TRY(agree_quietly(rc, job->world));
+    TRY(check_source(job, &start));
+    for (int i = 0; i < job->points.n && ask.saves; i++)
+        TRY(check_root(job, &job->points.point[i], start));
+out:
+    return rc;
+}

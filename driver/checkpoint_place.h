@@ -1,0 +1,32 @@
+/*
+ * checkpoint_place: the folder of checkpoints, and the memory of the host, before anything is saved.
+ */
+#ifndef DRIVER_CHECKPOINT_PLACE_H
+#define DRIVER_CHECKPOINT_PLACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Make a folder and those above it; one that is there is fine. FAIL_FILE. */
+int checkpoint_place_make(const char *folder);
+
+/* "ext4", "tmpfs", "lustre", ... or the magic number in hex; "" when it cannot be asked. */
+void checkpoint_place_type(const char *folder, char *out, size_t size);
+
+/* Why a checkpoint in a folder of this type may not survive what checkpoints are for; NULL: it may. */
+const char *checkpoint_place_doubt(const char *type);
+
+/*
+ * Collective over `comm`: does this rank see the folder that rank 0 has? FAIL_FILE on the ranks that
+ * cannot write in theirs.
+ */
+int checkpoint_place_shared(const char *folder, int rank, const void *comm, bool *sees);
+
+/* Memory that this host could give now (MemAvailable), 0: unknown. */
+int64_t checkpoint_place_memory(void);
+
+/* Remove "saving-*.tmp" that a killed job has left. */
+void checkpoint_place_clean(const char *folder);
+
+#endif

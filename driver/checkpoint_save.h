@@ -1,0 +1,142 @@
+/*
+ * checkpoint_save: a rank's part in saving the training state while it trains.
+ *
+ * A save has a call, between two steps, on the launch thread; copies, on a stream of their own; and
+ * writing, on the writer's thread (workloads/checkpoint_write.h). What the call costs the compute
+ * stream depends on the mode:
+ *
+ *   sync      all of it: the call returns when the checkpoint is published
+ *   staged    the copy to host memory; the writer drains it
+ *   snapshot  a copy within the device; the rest under the next steps. Needs device memory for it
+ *   lazy      nothing but small things: the copies run under the next forward and backward, and the
+ *             update of each piece waits for the copies of that piece. Refused where the plan writes
+ *             the state before the update
+ *
+ * Slots bound what is under way: each has host memory for a whole image, page-locked where the device
+ * wants that, and the files of the next save, whose layout HDF5 has made before the call. So the call
+ * does no HDF5 and no MPI work, and allocates nothing. Two slots where memory allows, else one.
+ *
+ * Between blocks saver_poll() brings the ranks together, as trainers do that finish asynchronous saves
+ * at step boundaries: when all have written, rank 0's writer publishes. Then each rank has the same
+ * view, and an ended save's numbers are final.
+ *
+ * A save that fails on any rank is dropped on all; the last published one stays the newest; that is said
+ * once, by the rank that failed.
+ *
+ * Where ranks do not see one folder (node-local storage), the folders of the others are renamed by their
+ * own ranks when rank 0 has published.
+ */
+#ifndef DRIVER_CHECKPOINT_SAVE_H
+#define DRIVER_CHECKPOINT_SAVE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "driver/execute.h"
+#include "workloads/checkpoint_manifest.h"
+#include "workloads/checkpoint_write.h"
+
+enum save_mode { SAVE_SYNC, SAVE_STAGED, SAVE_SNAPSHOT, SAVE_LAZY, SAVE_MODES };
+const char *save_mode_name(int mode);
+int save_mode_of(const char *word, size_t length); /* -1: no such mode */
+
+enum { SAVER_SLOTS = 2 };
+
+struct saver_config {
+    struct execute *execute;      /* opened with saver_stamps() and saver_tasks() */
+    const void *parent;           /* address of the point's MPI_Comm */
+    const char *root;             /* the folder of checkpoints; made when it is not there */
+    bool shared;                  /* one file for all ranks */
+    bool needs_snapshot;          /* some mode is snapshot: device memory is taken */
+    bool crowded;                 /* more threads than cores: the writer is not nice */
+    int64_t keep;                 /* published checkpoints to keep, 0: all */
+    int64_t throttle_bytes_per_s; /* tests: a slow disk */
+    struct checkpoint_terms terms, about;
+};
+
+enum save_state { SAVE_FREE, SAVE_READY, SAVE_CALLED, SAVE_PUBLISHING, SAVE_PUBLISHED, SAVE_LOST };
+
+struct saver_slot {
+    enum save_state state;
+    int mode;
+    int64_t bytes; /* of the image's three arrays and the small state */
+    char folder[CHECKPOINT_PATH];
+    struct checkpoint_entry entry;
+    struct checkpoint_save save;
+    struct checkpoint_chunk *chunks;
+    struct checkpoint_manifest head; /* rank 0: of this save */
+    char **texts;                    /* rank 0: [world] */
+    unsigned char *memory;           /* [3][padded] elements, then the small block */
+    bool pinned;
+    float *staging[CHECKPOINT_ARRAYS];
+    unsigned char *small;
+    int64_t step, call_begin_ns, call_end_ns,
+        complete_ns;                        /* complete: of rank 0's clock, since call */
+    int64_t blocked_ns, held_ns, staged_ns; /* known after the block of the call */
+    struct saver *saver;
+    atomic_int publishing; /* rank 0: 0 not yet, 1 published, 2 failed */
+    char why[CHECKPOINT_PATH + 256];
+};
+
+struct saver {
+    struct saver_config config;
+    const struct plan *plan;
+    struct checkpoint_shard shard;
+    struct checkpoint_writer *writer;
+    int n_slots;
+    struct saver_slot slot[SAVER_SLOTS];
+    int64_t group; /* elements of an array that are copied together: one chunk */
+    int n_groups;
+    void *snapshot[CHECKPOINT_ARRAYS];
+    int lazy;                        /* slot whose copies updates wait for in this block, -1 */
+    struct checkpoint_shard *shards; /* rank 0 of a shared file: of all ranks */
+    int gated;                       /* groups that have been waited for */
+    bool *waited;                    /* [n_groups] an update has waited for this one */
+    int wanted, wanted_mode;         /* step of the block before which to call, and how; -1: none */
+    int called;                      /* slot of the call of this block, -1 */
+    bool sees_root;                  /* this rank sees the folder of rank 0 */
+    bool said;                       /* a failed save has been spoken of */
+    int64_t host_bytes;              /* staging memory of all ranks of the host */
+    char file_system[16];
+    int64_t failures;
+    int64_t n_published, *published; /* steps, ascending */
+};
+
+/* What execute_open() must reserve for a saver of this plan. */
+int saver_stamps(const struct plan *plan, const struct device_type *device);
+int saver_tasks(const struct plan *plan, const struct device_type *device);
+
+/* FAIL_USAGE, naming the op, where the plan writes what lazy copies before the update. */
+int saver_lazy_allowed(const struct plan *plan);
+
+/* Bytes that one save of a rank stages. */
+int64_t saver_bytes(const struct plan *plan);
+
+/*
+ * Collective over the point. FAIL_FILE when the folder cannot be written, FAIL_USAGE when host memory
+ * does not suffice for one slot on every rank of a host. Old unpublished folders are removed.
+ */
+int saver_open(struct saver *saver, const struct saver_config *config);
+/* Collective: waits for what is under way. Safe on a zeroed struct. */
+void saver_close(struct saver *saver);
+
+/* Is there a slot whose files are ready? The same answer on every rank. */
+bool saver_can_call(const struct saver *saver);
+
+/* The next block of full steps calls the save before its step `step`. */
+void saver_want(struct saver *saver, int step, enum save_mode mode);
+
+/* After that block: the slot of the call, its times on the device's timeline set. -1: none. */
+int saver_collect(struct saver *saver);
+
+/*
+ * Collective, between blocks. Moves saves on; prepares free slots. *ended (may be NULL) is the slot of
+ * a save that was published or lost by this poll, -1 none: read its numbers before the next poll.
+ */
+int saver_poll(struct saver *saver, int *ended);
+
+/* Saves under way. */
+int saver_under_way(const struct saver *saver);
+
+#endif

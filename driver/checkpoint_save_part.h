@@ -1,0 +1,45 @@
+/*
+ * checkpoint_save_part: what the files of checkpoint_save share. Nobody else includes it.
+ *
+ * Stamps of a saver, from execute.save_stamp on: four, then three of each group.
+ */
+#ifndef DRIVER_CHECKPOINT_SAVE_PART_H
+#define DRIVER_CHECKPOINT_SAVE_PART_H
+
+#include "driver/checkpoint_save.h"
+
+enum saver_stamp {
+    SAVER_BEGIN,  /* compute: the call begins */
+    SAVER_END,    /* compute: it goes on */
+    SAVER_STATE,  /* compute: the state is what is saved (orders only) */
+    SAVER_STAGED, /* saver's stream: all copies have arrived */
+    SAVER_STAMPS
+};
+enum saver_group_stamp {
+    SAVER_COPIED, /* saver's stream: the group has arrived (orders only) */
+    SAVER_HELD,   /* compute: an update begins to wait for it, */
+    SAVER_FREED,  /* and goes on */
+    SAVER_GROUP_STAMPS
+};
+
+static inline int saver_group_stamp(const struct saver *s, int group, enum saver_group_stamp which)
+{
+    return s->config.execute->save_stamp + SAVER_STAMPS + SAVER_GROUP_STAMPS * group + (int)which;
+}
+
+/* Elements copied together on this device. */
+int64_t saver_group_elements(const struct device_type *device);
+
+/* Files and folder of the next save in this slot, unless it is in use. Collective. */
+int saver_prepare(struct saver *s, struct saver_slot *slot);
+
+void saver_drop_files(const struct saver *s, const struct saver_slot *slot);
+
+/* Collective: bring saves on by one step of what they wait for. */
+int saver_advance(struct saver *s, bool prepare, int *ended);
+
+/* The hooks of the executor. */
+void saver_step(void *arg, int step);
+void saver_update(void *arg, int piece);
+
+#endif

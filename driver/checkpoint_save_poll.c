@@ -1,0 +1,231 @@
+/* Between blocks: ranks come together, rank 0 publishes, slots are made ready again. */
+#include "driver/checkpoint_save_part.h"
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/units.h"
+#include "driver/agree.h"
+
+/* What a rank knows of a slot; the largest over ranks counts. */
+enum view { VIEW_UNWRITTEN, VIEW_FAILED, VIEW_PUBLISHED, VIEW_LOST, VIEW_COMPLETE_NS, VIEWS };
+
+static void look(struct saver *s, struct saver_slot *slot, int64_t *view)
+{
+    bool called = slot->state == SAVE_CALLED;
+    bool done = called && checkpoint_save_done(s->writer, &slot->save);
+    int published = atomic_load(&slot->publishing);
+    view[VIEW_UNWRITTEN] = called && !done;
+    view[VIEW_FAILED] = done && slot->save.code != 0;
+    view[VIEW_PUBLISHED] = slot->state == SAVE_PUBLISHING && published == 1;
+    view[VIEW_LOST] = slot->state == SAVE_PUBLISHING && published == 2;
+    view[VIEW_COMPLETE_NS] = view[VIEW_PUBLISHED] ? slot->complete_ns : 0;
+}
+
+static int bring_together(struct saver *s, int64_t *views, int n)
+{
+    MPI_Request request;
+    if (MPI_Iallreduce(MPI_IN_PLACE, views, n, MPI_INT64_T, MPI_MAX,
+                       *(const MPI_Comm *)s->config.parent, &request) != MPI_SUCCESS)
+        return fail(FAIL_COMM, "checkpoint: MPI_Iallreduce failed");
+    return agree_wait(&request);
+}
+
+/* ---- publishing ---- */
+
+/* On the writer's thread of rank 0. */
+static void publish(void *arg)
+{
+    struct saver_slot *slot = arg;
+    const struct saver *s = slot->saver;
+    int code = checkpoint_publish(s->config.root, slot->folder, &slot->head,
+                                  (const char *const *)slot->texts, s->plan->layout.world,
+                                  slot->why, sizeof slot->why);
+    slot->complete_ns = units_now_ns() - slot->call_begin_ns;
+    atomic_store(&slot->publishing, code == 0 ? 1 : 2);
+}
+
+static void prune(void *arg)
+{
+    const struct saver *s = arg;
+    checkpoint_prune(s->config.root, s->config.keep);
+}
+
+static void split_texts(struct saver_slot *slot, const char *all, const int64_t *counts, int world)
+{
+    if (slot->texts == NULL)
+        slot->texts = must_alloc((size_t)world, sizeof *slot->texts);
+    for (int r = 0; r < world; r++) {
+        free(slot->texts[r]);
+        slot->texts[r] = must_alloc((size_t)counts[r] + 1, 1);
+        memcpy(slot->texts[r], all, (size_t)counts[r]);
+        all += counts[r];
+    }
+}
+
+static int begin_publishing(struct saver *s, struct saver_slot *slot)
+{
+    int world = s->plan->layout.world;
+    int64_t total, *counts = must_alloc((size_t)world, sizeof *counts);
+    void *all = NULL;
+    slot->entry.small_hash = slot->save.small_hash;
+    char *text = checkpoint_shard_text(&slot->entry);
+    int rc = agree_gather(text, (int64_t)strlen(text), &all, &total, counts, s->config.parent);
+    atomic_store(&slot->publishing, 0);
+    slot->state = SAVE_PUBLISHING;
+    if (rc == 0 && s->plan->layout.rank == 0) {
+        split_texts(slot, all, counts, world);
+        checkpoint_file_small_read(slot->small, &slot->head.small);
+        checkpoint_writer_call(s->writer, publish, slot);
+    }
+    free(all);
+    free(text);
+    free(counts);
+    return rc;
+}
+
+/* Where rank 0's folder is not seen, one rank of the node renames the node's own. */
+static void publish_apart(struct saver *s, const struct saver_slot *slot)
+{
+    char to[CHECKPOINT_PATH];
+    if (s->sees_root)
+        return;
+    checkpoint_step_folder(s->config.root, slot->step, to, sizeof to);
+    if (rename(slot->folder, to) != 0 || checkpoint_sync_folder(s->config.root) != 0)
+        return;
+    int64_t old = s->n_published - 1 - s->config.keep;
+    if (s->config.keep > 0 && old >= 0) {
+        checkpoint_step_folder(s->config.root, s->published[old], to, sizeof to);
+        checkpoint_remove(to);
+    }
+}
+
+static void published(struct saver *s, struct saver_slot *slot, int64_t complete_ns)
+{
+    s->published = must_grow(s->published, (size_t)s->n_published + 1, sizeof *s->published);
+    s->published[s->n_published++] = slot->step;
+    publish_apart(s, slot);
+    slot->complete_ns = complete_ns;
+    slot->state = SAVE_PUBLISHED;
+    if (s->plan->layout.rank == 0 && s->config.keep > 0)
+        checkpoint_writer_call(s->writer, prune, s);
+}
+
+/* ---- failure: said once, by the rank that failed ---- */
+
+static int lose(struct saver *s, struct saver_slot *slot, const char *why)
+{
+    char last[64] = "none was published before";
+    int rc = 0;
+    slot->state = SAVE_LOST;
+    s->failures++;
+    if (s->n_published > 0)
+        snprintf(last, sizeof last, "that of step %lld stays the newest",
+                 (long long)s->published[s->n_published - 1]);
+    fail_clear();
+    if (why != NULL)
+        rc = fail(FAIL_FILE, "%s: the checkpoint of step %lld is lost, %s", why,
+                  (long long)slot->step, last);
+    rc = s->said ? agree_quietly(rc, s->config.parent) : agree(rc, s->config.parent);
+    s->said = true;
+    if (rc == FAIL_COMM)
+        return rc;
+    snprintf(slot->why, sizeof slot->why, "%s", fail_message());
+    fail_clear();
+    saver_drop_files(s, slot);
+    return 0;
+}
+
+/* ---- one round ---- */
+
+static int move_on(struct saver *s, struct saver_slot *slot, const int64_t *view)
+{
+    bool failed = slot->state == SAVE_CALLED && slot->save.code != 0;
+    if (slot->state == SAVE_CALLED && view[VIEW_FAILED]) {
+        if (!failed) /* another rank has; this one need not write on */
+            checkpoint_writer_give_up(s->writer, &slot->save, "another rank could not write");
+        checkpoint_save_wait(s->writer, &slot->save);
+        return lose(s, slot, failed ? slot->save.why : NULL);
+    }
+    if (slot->state == SAVE_CALLED && !view[VIEW_UNWRITTEN])
+        return begin_publishing(s, slot);
+    if (slot->state == SAVE_PUBLISHING && view[VIEW_LOST])
+        return lose(s, slot, s->plan->layout.rank == 0 ? slot->why : NULL);
+    if (slot->state == SAVE_PUBLISHING && view[VIEW_PUBLISHED])
+        published(s, slot, view[VIEW_COMPLETE_NS]);
+    return 0;
+}
+
+/* What cannot be made ready is a save that will not be: the job goes on without. */
+static int make_ready(struct saver *s, struct saver_slot *slot)
+{
+    int rc = saver_prepare(s, slot);
+    if (rc == 0 || rc == FAIL_COMM)
+        return rc;
+    s->failures++;
+    if (!s->said && s->plan->layout.rank == 0)
+        fprintf(stderr, "scalestudy: %s: no further checkpoint is made ready\n", fail_message());
+    s->said = true;
+    fail_clear();
+    return 0;
+}
+
+int saver_advance(struct saver *s, bool prepare, int *ended)
+{
+    int64_t views[SAVER_SLOTS * VIEWS];
+    int rc = 0;
+    if (ended != NULL)
+        *ended = -1;
+    for (int i = 0; i < s->n_slots; i++) {
+        struct saver_slot *slot = &s->slot[i];
+        bool free_now = slot->state == SAVE_PUBLISHED || slot->state == SAVE_LOST;
+        if (prepare && free_now) {
+            slot->state = SAVE_FREE;
+            TRY(make_ready(s, slot));
+        }
+        look(s, slot, views + (ptrdiff_t)i * VIEWS);
+    }
+    if (saver_under_way(s) == 0)
+        return 0;
+    TRY(bring_together(s, views, s->n_slots * VIEWS));
+    for (int i = 0; i < s->n_slots; i++) {
+        struct saver_slot *slot = &s->slot[i];
+        bool was = slot->state == SAVE_CALLED || slot->state == SAVE_PUBLISHING;
+        TRY(move_on(s, slot, views + (ptrdiff_t)i * VIEWS));
+        bool is = slot->state == SAVE_PUBLISHED || slot->state == SAVE_LOST;
+        if (was && is && ended != NULL)
+            *ended = i;
+    }
+out:
+    return rc;
+}
+
+int saver_poll(struct saver *s, int *ended)
+{
+    return saver_advance(s, true, ended);
+}
+
+bool saver_can_call(const struct saver *s)
+{
+    for (int i = 0; i < s->n_slots; i++)
+        if (s->slot[i].state == SAVE_READY)
+            return true;
+    return false;
+}
+
+void saver_want(struct saver *s, int step, enum save_mode mode)
+{
+    s->wanted = step;
+    s->wanted_mode = (int)mode;
+}
+
+int saver_under_way(const struct saver *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->n_slots; i++)
+        n += s->slot[i].state == SAVE_CALLED || s->slot[i].state == SAVE_PUBLISHING;
+    return n;
+}

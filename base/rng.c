@@ -32,26 +32,33 @@ double rng_uniform(uint64_t key, uint64_t index)
     return (double)(rng_bits(key, index) >> 11) * 0x1p-53;
 }
 
-/* The sum of four 16-bit integers. */
-static int32_t sum_of_four(uint64_t bits)
+/* The four 16-bit parts of a word as two sums, of the even and the odd parts: up to 2^17 each. */
+static uint64_t pairs_of_parts(uint64_t bits)
 {
-    return (int32_t)((bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) +
-                     (bits >> 48));
+    static const uint64_t even = 0x0000ffff0000ffff;
+    return (bits & even) + (bits >> 16 & even);
+}
+
+/* From the three words at x, x + ODD and x + 2 ODD. 20 bits times a power of two: exact in a float
+ * whatever the compiler does. */
+static float normal_at(uint64_t x)
+{
+    uint64_t pairs =
+        pairs_of_parts(mix(x)) + pairs_of_parts(mix(x + ODD)) + pairs_of_parts(mix(x + 2 * ODD));
+    int32_t sum = (int32_t)(pairs & 0xffffffff) + (int32_t)(pairs >> 32);
+    return (float)(sum - 6 * 65535) * 0x1p-16f;
 }
 
 float rng_normal(uint64_t key, uint64_t index)
 {
-    int32_t sum = sum_of_four(rng_bits(key, 3 * index)) +
-                  sum_of_four(rng_bits(key, 3 * index + 1)) +
-                  sum_of_four(rng_bits(key, 3 * index + 2));
-    /* 20 bits times a power of two: exact in a float whatever the compiler does. */
-    return (float)(sum - 6 * 65535) * 0x1p-16f;
+    return normal_at(key + (3 * index + 1) * ODD);
 }
 
 void rng_fill_normal(float *out, int64_t count, uint64_t key, uint64_t first, float sigma)
 {
-    for (int64_t i = 0; i < count; i++)
-        out[i] = sigma * rng_normal(key, first + (uint64_t)i);
+    uint64_t x = key + (3 * first + 1) * ODD;
+    for (int64_t i = 0; i < count; i++, x += 3 * ODD)
+        out[i] = sigma * normal_at(x);
 }
 
 float rng_sign(uint64_t key, uint64_t index)

@@ -1,14 +1,15 @@
 /*
  * check: what the full model must show without any reference.
  *
- *   initial-loss    loss of the first step within 2 % of ln V
+ *   initial-loss    loss of the first step within 2 % of ln V + width * 0.02^2 / 2: logits of a normalised
+ *                   row and a random head are normal, and that is the mean of log sum exp - target
  *   finite          loss and gradient norm of that step
  *   valid-tokens    counted on the device as the input says for those samples
  *   counters        consumed samples, micro-steps, optimizer steps, global steps, as they must be
  *   effective-batch replicas * local batch * accumulation is the global batch
  *   skipped         no update was skipped
  *   changes         every master's checksum (L2 norm, dot with a +-1 vector) is another after it
- *   repeated-batch  loss on one batch, repeated, falls below 0.7 of its first within 30 steps
+ *   repeated-batch  loss on one batch, repeated, falls below 0.9 of its first within 30 steps
  *
  * The state is reset to the generator afterwards. Kernels without numerics are asked for the rows that
  * count something alone: valid-tokens, counters, effective-batch, skipped.

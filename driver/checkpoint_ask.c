@@ -218,6 +218,8 @@ static int check_source(const struct job *job, int64_t *start)
         struct checkpoint_terms terms;
         checkpoint_ask_terms(job, &job->points.point[i], &terms);
         rc = checkpoint_source_open(&source, job->study.resume_from, &terms, job->rank, job->world);
+        if (rc == 0 && job->study.validate && i == 0)
+            rc = checkpoint_source_verify(&source, job->rank, job->size, job->world);
         *start = source.manifest.step;
         checkpoint_source_close(&source);
         TRY(rc);

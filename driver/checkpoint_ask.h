@@ -5,7 +5,8 @@
  * point-NNN[.launchL] below it. Refused: a mode that there is not, sync of a device without state, lazy
  * where a plan does not allow it, a folder that cannot be written or holds checkpoints as far as this
  * study would begin, host memory below one save of a host's ranks, a checkpoint of another model,
- * optimizer, seed or data (what differs, both values), or one that cannot be read.
+ * optimizer, seed or data (what differs, both values), or one that cannot be read. With --validate all of
+ * it is read and verified.
  */
 #ifndef DRIVER_CHECKPOINT_ASK_H
 #define DRIVER_CHECKPOINT_ASK_H

@@ -73,6 +73,13 @@ out:
     return rc;
 }
 
+int checkpoint_source_verify(const struct checkpoint_source *source, int rank, int size,
+                             const void *comm)
+{
+    int rc = checkpoint_verify(source->folder, &source->manifest, rank, size);
+    return agree_quietly(offer(rc, source), comm);
+}
+
 void checkpoint_source_close(struct checkpoint_source *source)
 {
     checkpoint_manifest_release(&source->manifest);

@@ -27,6 +27,9 @@ struct checkpoint_source {
  */
 int checkpoint_source_open(struct checkpoint_source *source, const char *given,
                            const struct checkpoint_terms *terms, int rank, const void *comm);
+/* Read and verify all of it, each rank its part of the files. Collective. */
+int checkpoint_source_verify(const struct checkpoint_source *source, int rank, int size,
+                             const void *comm);
 void checkpoint_source_close(struct checkpoint_source *source); /* safe on a zeroed struct */
 
 struct checkpoint_loaded {

@@ -12,78 +12,6 @@
 #include "base/units.h"
 #include "driver/agree.h"
 #include "driver/checkpoint_place.h"
-#include "workloads/touch.h"
-
-static const char *const mode_names[SAVE_MODES] = {"sync", "staged", "snapshot", "lazy"};
-
-const char *save_mode_name(int mode)
-{
-    return mode_names[mode];
-}
-
-int save_mode_of(const char *word, size_t length)
-{
-    for (int i = 0; i < SAVE_MODES; i++)
-        if (strlen(mode_names[i]) == length && strncmp(mode_names[i], word, length) == 0)
-            return i;
-    return -1;
-}
-
-/* ---- sizes, before anything is open ---- */
-
-int64_t saver_group_elements(const struct device_type *device)
-{
-    int64_t bytes = device->runs_host_tasks ? 4 << 20 : 16 << 20;
-    return bytes / (int64_t)sizeof(float);
-}
-
-static int groups_of(const struct plan *plan, const struct device_type *device)
-{
-    struct checkpoint_shard shard;
-    checkpoint_shard_make(plan, &shard);
-    int64_t group = saver_group_elements(device), padded = checkpoint_padded(&shard);
-    checkpoint_shard_release(&shard);
-    return (int)((padded + group - 1) / group);
-}
-
-int saver_stamps(const struct plan *plan, const struct device_type *device)
-{
-    return SAVER_STAMPS + SAVER_GROUP_STAMPS * groups_of(plan, device);
-}
-
-int saver_tasks(const struct plan *plan, const struct device_type *device)
-{
-    return 8 + groups_of(plan, device) * (2 * CHECKPOINT_ARRAYS + 1);
-}
-
-int64_t saver_bytes(const struct plan *plan)
-{
-    struct checkpoint_shard shard;
-    checkpoint_shard_make(plan, &shard);
-    int64_t padded = checkpoint_padded(&shard);
-    checkpoint_shard_release(&shard);
-    return CHECKPOINT_ARRAYS * padded * (int64_t)sizeof(float) + CHECKPOINT_ALIGN;
-}
-
-int saver_lazy_allowed(const struct plan *plan)
-{
-    for (int i = 0; i < plan->n_ops; i++) {
-        const struct op *op = &plan->ops[i];
-        struct touch touch[TOUCHES];
-        int n = op->kind == OP_ADAMW ? 0 : touch_op(plan, op, touch);
-        for (int t = 0; t < n; t++) {
-            int buffer = touch[t].t.buffer;
-            if (touch[t].writes &&
-                (buffer == plan->master || buffer == BUFFER_MOMENT1 || buffer == BUFFER_MOMENT2))
-                return fail(FAIL_USAGE,
-                            "--checkpoint-mode: lazy: op %d (%s) of this plan writes the state "
-                            "outside the update, so its copies could not run under the step: take "
-                            "staged or snapshot",
-                            i, op_name((int)op->kind));
-        }
-    }
-    return 0;
-}
 
 /* ---- the files of the next save ---- */
 
@@ -141,14 +69,20 @@ int saver_prepare(struct saver *s, struct saver_slot *slot)
     slot->entry.place = slot->save.place;
     slot->state = SAVE_READY;
 out:
-    if (rc != 0)
+    if (rc != 0 && rc != FAIL_COMM) {
         saver_drop_files(s, slot);
+        if (agree_barrier(s->config.parent) != 0)
+            rc = FAIL_COMM;
+    }
     return rc;
 }
 
 /* Each rank its own: another may be making its next already. */
 void saver_drop_files(const struct saver *s, const struct saver_slot *slot)
 {
+    char note[CHECKPOINT_PATH];
+    saver_note_path(s, slot, note, sizeof note);
+    unlink(note);
     if (!s->config.shared || s->plan->layout.rank == 0)
         unlink(slot->save.path);
     rmdir(slot->folder); /* by the last rank */
@@ -322,6 +256,7 @@ static int open_place(struct saver *s)
         checkpoint_place_clean(root);
     int64_t apart = !s->sees_root;
     TRY(reduce(s, &apart, 1, MPI_MAX));
+    s->apart = apart != 0;
     if (apart && s->config.shared)
         rc = fail(FAIL_USAGE,
                   "--checkpoint-files: shared: not all ranks see %s of rank 0: take per-rank, or a "
@@ -342,7 +277,7 @@ int saver_open(struct saver *s, const struct saver_config *config)
     s->wanted = s->called = s->lazy = -1;
     s->group = saver_group_elements(e->device.type);
     checkpoint_shard_make(s->plan, &s->shard);
-    s->n_groups = groups_of(s->plan, e->device.type);
+    s->n_groups = saver_groups(s->plan, e->device.type);
     s->waited = must_alloc((size_t)s->n_groups, sizeof *s->waited);
     TRY(open_place(s));
     TRY(choose_slots(s));

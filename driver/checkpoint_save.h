@@ -16,15 +16,17 @@
  * wants that, and the files of the next save, whose layout HDF5 has made before the call. So the call
  * does no HDF5 and no MPI work, and allocates nothing. Two slots where memory allows, else one.
  *
- * Between blocks saver_poll() brings the ranks together, as trainers do that finish asynchronous saves
- * at step boundaries: when all have written, rank 0's writer publishes. Then each rank has the same
- * view, and an ended save's numbers are final.
+ * When a rank's bytes are fsynced its writer leaves a note of them in the folder, shard-NNNNN.json; when
+ * all notes are there rank 0's writer makes the manifest of them, removes them and publishes. So no step
+ * waits for it, and it waits for no step. Between blocks saver_poll() brings the ranks together: then
+ * each has the same view of what was published or lost, and an ended save's numbers are final.
  *
  * A save that fails on any rank is dropped on all; the last published one stays the newest; that is said
  * once, by the rank that failed.
  *
- * Where ranks do not see one folder (node-local storage), the folders of the others are renamed by their
- * own ranks when rank 0 has published.
+ * Where ranks do not see one folder (node-local storage), notes travel by MPI at the next poll, as trainers
+ * do that finish saves at step boundaries, and the folders of the others are renamed by their own ranks when
+ * rank 0 has published.
  */
 #ifndef DRIVER_CHECKPOINT_SAVE_H
 #define DRIVER_CHECKPOINT_SAVE_H
@@ -75,7 +77,9 @@ struct saver_slot {
         complete_ns;                        /* complete: of rank 0's clock, since call */
     int64_t blocked_ns, held_ns, staged_ns; /* known after the block of the call */
     struct saver *saver;
+    atomic_int noted; /* 0 not yet, 1 written and noted, 2 failed, save.code and .why say how */
     atomic_int publishing; /* rank 0: 0 not yet, 1 published, 2 failed */
+    atomic_bool given_up;  /* rank 0: notes are no longer waited for */
     char why[CHECKPOINT_PATH + 256];
 };
 
@@ -96,6 +100,7 @@ struct saver {
     int wanted, wanted_mode;         /* step of the block before which to call, and how; -1: none */
     int called;                      /* slot of the call of this block, -1 */
     bool sees_root;                  /* this rank sees the folder of rank 0 */
+    bool apart;                      /* some rank does not */
     bool said;                       /* a failed save has been spoken of */
     int64_t host_bytes;              /* staging memory of all ranks of the host */
     char file_system[16];

@@ -98,7 +98,7 @@ static void finish_now(struct saver *s, struct saver_slot *slot)
     while (slot->state == SAVE_CALLED || slot->state == SAVE_PUBLISHING) {
         if (saver_advance(s, false, NULL) != 0)
             die(FAIL_COMM, "%s", fail_message());
-        if (slot->state == SAVE_PUBLISHING)
+        if (slot->state == SAVE_CALLED || slot->state == SAVE_PUBLISHING)
             units_sleep_ns(50000);
     }
 }
@@ -122,6 +122,7 @@ static void call(struct saver *s, struct saver_slot *slot, int step)
     slot->head.about = s->config.about;
     checkpoint_terms_add(&slot->head.about, "mode", save_mode_name(slot->mode));
     checkpoint_writer_give(s->writer, &slot->save);
+    saver_queue_publishing(s, slot);
     type->stamp(&e->device, DEVICE_COMPUTE, base + SAVER_BEGIN);
     take_small(s, slot, step);
     if (slot->mode == SAVE_SNAPSHOT)

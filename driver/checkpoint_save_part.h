@@ -29,11 +29,20 @@ static inline int saver_group_stamp(const struct saver *s, int group, enum saver
 
 /* Elements copied together on this device. */
 int64_t saver_group_elements(const struct device_type *device);
+int saver_groups(const struct plan *plan, const struct device_type *device);
 
 /* Files and folder of the next save in this slot, unless it is in use. Collective. */
 int saver_prepare(struct saver *s, struct saver_slot *slot);
 
 void saver_drop_files(const struct saver *s, const struct saver_slot *slot);
+
+/* A rank's note of what it has written; and the jobs of the writer, behind the save, that leave it and on
+ * rank 0 publish. */
+void saver_note_path(const struct saver *s, const struct saver_slot *slot, char *out, size_t size);
+void saver_queue_publishing(struct saver *s, struct saver_slot *slot);
+
+/* On the writer's thread of rank 0, slot->texts being there. */
+void saver_publish(struct saver_slot *slot);
 
 /* Collective: bring saves on by one step of what they wait for. */
 int saver_advance(struct saver *s, bool prepare, int *ended);

@@ -13,15 +13,21 @@
 /* What a rank knows of a slot; the largest over ranks counts. */
 enum view { VIEW_UNWRITTEN, VIEW_FAILED, VIEW_PUBLISHED, VIEW_LOST, VIEW_COMPLETE_NS, VIEWS };
 
+static bool is_out(const struct saver_slot *slot)
+{
+    return slot->state == SAVE_CALLED || slot->state == SAVE_PUBLISHING;
+}
+
 static void look(struct saver *s, struct saver_slot *slot, int64_t *view)
 {
     bool called = slot->state == SAVE_CALLED;
-    bool done = called && checkpoint_save_done(s->writer, &slot->save);
-    int published = atomic_load(&slot->publishing);
+    bool done = called && (s->apart ? checkpoint_save_done(s->writer, &slot->save)
+                                    : atomic_load(&slot->noted) != 0);
+    int published = is_out(slot) ? atomic_load(&slot->publishing) : 0;
     view[VIEW_UNWRITTEN] = called && !done;
     view[VIEW_FAILED] = done && slot->save.code != 0;
-    view[VIEW_PUBLISHED] = slot->state == SAVE_PUBLISHING && published == 1;
-    view[VIEW_LOST] = slot->state == SAVE_PUBLISHING && published == 2;
+    view[VIEW_PUBLISHED] = published == 1;
+    view[VIEW_LOST] = published == 2;
     view[VIEW_COMPLETE_NS] = view[VIEW_PUBLISHED] ? slot->complete_ns : 0;
 }
 
@@ -34,18 +40,11 @@ static int bring_together(struct saver *s, int64_t *views, int n)
     return agree_wait(&request);
 }
 
-/* ---- publishing ---- */
+/* ---- publishing where ranks share no folder: texts by MPI ---- */
 
-/* On the writer's thread of rank 0. */
 static void publish(void *arg)
 {
-    struct saver_slot *slot = arg;
-    const struct saver *s = slot->saver;
-    int code = checkpoint_publish(s->config.root, slot->folder, &slot->head,
-                                  (const char *const *)slot->texts, s->plan->layout.world,
-                                  slot->why, sizeof slot->why);
-    slot->complete_ns = units_now_ns() - slot->call_begin_ns;
-    atomic_store(&slot->publishing, code == 0 ? 1 : 2);
+    saver_publish(arg);
 }
 
 static void prune(void *arg)
@@ -78,7 +77,6 @@ static int begin_publishing(struct saver *s, struct saver_slot *slot)
     slot->state = SAVE_PUBLISHING;
     if (rc == 0 && s->plan->layout.rank == 0) {
         split_texts(slot, all, counts, world);
-        checkpoint_file_small_read(slot->small, &slot->head.small);
         checkpoint_writer_call(s->writer, publish, slot);
     }
     free(all);
@@ -136,25 +134,33 @@ static int lose(struct saver *s, struct saver_slot *slot, const char *why)
     snprintf(slot->why, sizeof slot->why, "%s", fail_message());
     fail_clear();
     saver_drop_files(s, slot);
-    return 0;
+    return agree_barrier(s->config.parent); /* nobody makes the folder again while it goes */
 }
 
 /* ---- one round ---- */
 
+/* Some rank could not write; the others need not write on, and rank 0 not wait. */
+static int give_up(struct saver *s, struct saver_slot *slot)
+{
+    bool failed = checkpoint_save_done(s->writer, &slot->save) && slot->save.code != 0;
+    atomic_store(&slot->given_up, true);
+    if (!failed)
+        checkpoint_writer_give_up(s->writer, &slot->save, "another rank could not write");
+    checkpoint_save_wait(s->writer, &slot->save);
+    while (!checkpoint_writer_called(s->writer))
+        units_sleep_ns(200000);
+    return lose(s, slot, failed ? slot->save.why : NULL);
+}
+
 static int move_on(struct saver *s, struct saver_slot *slot, const int64_t *view)
 {
-    bool failed = slot->state == SAVE_CALLED && slot->save.code != 0;
-    if (slot->state == SAVE_CALLED && view[VIEW_FAILED]) {
-        if (!failed) /* another rank has; this one need not write on */
-            checkpoint_writer_give_up(s->writer, &slot->save, "another rank could not write");
-        checkpoint_save_wait(s->writer, &slot->save);
-        return lose(s, slot, failed ? slot->save.why : NULL);
-    }
-    if (slot->state == SAVE_CALLED && !view[VIEW_UNWRITTEN])
+    if (slot->state == SAVE_CALLED && view[VIEW_FAILED])
+        return give_up(s, slot);
+    if (slot->state == SAVE_CALLED && s->apart && !view[VIEW_UNWRITTEN])
         return begin_publishing(s, slot);
-    if (slot->state == SAVE_PUBLISHING && view[VIEW_LOST])
+    if (is_out(slot) && view[VIEW_LOST])
         return lose(s, slot, s->plan->layout.rank == 0 ? slot->why : NULL);
-    if (slot->state == SAVE_PUBLISHING && view[VIEW_PUBLISHED])
+    if (is_out(slot) && view[VIEW_PUBLISHED])
         published(s, slot, view[VIEW_COMPLETE_NS]);
     return 0;
 }
@@ -193,7 +199,7 @@ int saver_advance(struct saver *s, bool prepare, int *ended)
     TRY(bring_together(s, views, s->n_slots * VIEWS));
     for (int i = 0; i < s->n_slots; i++) {
         struct saver_slot *slot = &s->slot[i];
-        bool was = slot->state == SAVE_CALLED || slot->state == SAVE_PUBLISHING;
+        bool was = is_out(slot);
         TRY(move_on(s, slot, views + (ptrdiff_t)i * VIEWS));
         bool is = slot->state == SAVE_PUBLISHED || slot->state == SAVE_LOST;
         if (was && is && ended != NULL)
@@ -226,6 +232,6 @@ int saver_under_way(const struct saver *s)
 {
     int n = 0;
     for (int i = 0; i < s->n_slots; i++)
-        n += s->slot[i].state == SAVE_CALLED || s->slot[i].state == SAVE_PUBLISHING;
+        n += is_out(&s->slot[i]);
     return n;
 }

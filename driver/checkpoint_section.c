@@ -59,28 +59,6 @@ static void add_save(struct section *x, int index)
     row->read_ns = row->verify_ns = row->recut_ns = row->upload_ns = -1;
 }
 
-static void add_restore(struct record_point *local, const struct checkpoint_source *source,
-                        const struct checkpoint_loaded *loaded, int rank, int index)
-{
-    struct checkpoint_row *row = RECORD_ADD(&local->checkpoints, 1);
-    const char *mode = checkpoint_terms_get(&source->manifest.about, "mode");
-    point_text(row->kind, sizeof row->kind, "restore");
-    point_text(row->mode, sizeof row->mode, mode ? mode : "");
-    checkpoint_place_type(source->folder, row->file_system, sizeof row->file_system);
-    row->save = index;
-    row->rank = rank;
-    row->flags = loaded->direct ? CHECKPOINT_DIRECT : 0;
-    row->trained = source->manifest.step;
-    row->bytes = loaded->bytes;
-    row->complete_ns = loaded->total_ns;
-    row->wait_ns = row->call_ns = row->blocked_ns = row->staged_ns = row->written_ns = -1;
-    row->first_quarter_ns = row->last_quarter_ns = -1;
-    row->read_ns = loaded->read_ns;
-    row->verify_ns = loaded->verify_ns;
-    row->recut_ns = loaded->recut_ns;
-    row->upload_ns = loaded->upload_ns;
-}
-
 /* Local time; measure_gather() converts it. */
 static void add_step(struct section *x, const struct step_row *step, enum drain_phase phase,
                      int64_t held_ns)
@@ -227,31 +205,6 @@ out:
     return rc;
 }
 
-/* ---- the end: read it back ---- */
-
-static int load_from(const struct checkpoint_section *of, const char *root, int index)
-{
-    struct checkpoint_source source;
-    struct checkpoint_loaded loaded;
-    struct checkpoint_terms terms;
-    const struct measure *m = of->measure;
-    int rc = 0;
-    checkpoint_ask_terms(of->job, of->point, &terms);
-    TRY(checkpoint_source_open(&source, root, &terms, m->layout->rank, m->parent));
-    TRY(agree_barrier(m->parent)); /* all read at once */
-    rc = checkpoint_load(m->execute, &source, &loaded);
-    TRY(agree_quietly(rc, m->parent));
-    add_restore(&of->measure->local, &source, &loaded, m->layout->rank, index);
-out:
-    checkpoint_source_close(&source);
-    return rc;
-}
-
-int checkpoint_resume(const struct checkpoint_section *section)
-{
-    return load_from(section, section->job->study.resume_from, 0);
-}
-
 /* ---- the section ---- */
 
 static void add_note(struct record_point *rows, const char *kind, const char *words)
@@ -378,7 +331,7 @@ int checkpoint_section(const struct checkpoint_section *section, struct record_p
     bool any = x.saver.n_published > 0;
     saver_close(&x.saver);
     if (any)
-        TRY(load_from(section, root, 1));
+        TRY(checkpoint_read_back(section, root));
 out:
     saver_close(&x.saver);
     return rc;

@@ -40,4 +40,7 @@ int checkpoint_section_gate(const struct job *job, const struct point *point,
 /* Resume: the state of --resume-from into the executor; a row of `checkpoints`. Collective. */
 int checkpoint_resume(const struct checkpoint_section *section);
 
+/* The newest checkpoint in `root`, by all ranks at once; a row. Collective. */
+int checkpoint_read_back(const struct checkpoint_section *section, const char *root);
+
 #endif

@@ -74,7 +74,7 @@ static void reset_pieces(struct execute *e, uint64_t seed, float *host)
             continue;
         const struct plan_piece *p = &plan->pieces[piece++];
         watchdog_at("initial values", piece, "of a piece");
-        state_initial(plan, p, seed, host);
+        state_initial(plan, p, seed, e->threads, host);
         put(e, op->t[0], DTYPE_F32, host, p->count); /* leaves the values as they are */
         put(e, op->t[5], plan->dtype, host, p->count);
     }

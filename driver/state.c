@@ -1,23 +1,27 @@
 #include "driver/state.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/rng.h"
 
+enum { MOST_THREADS = 64, LEAST_PER_THREAD = 1 << 16 };
+
+/* A part of a piece, which is one thread's. */
 struct fill {
-    const struct plan_tensor *tensor;
+    const struct plan *plan;
+    struct plan_piece part;
     uint64_t key;
-    int64_t first; /* of the piece in the tensor as held here */
-    float *out;
+    float *out; /* [part.count] */
 };
 
 /* Rows that the unpadded model does not have are 0. */
 static void fill_run(void *arg, int64_t whole_first, int64_t local_first, int64_t count)
 {
     const struct fill *fill = arg;
-    const struct plan_tensor *t = fill->tensor;
-    float *out = fill->out + (local_first - fill->first);
+    const struct plan_tensor *t = &fill->plan->tensors[fill->part.tensor];
+    float *out = fill->out + (local_first - fill->part.first);
     int64_t valid = t->valid_rows * t->whole_columns - whole_first;
     valid = valid < 0 ? 0 : valid < count ? valid : count;
     for (int64_t i = 0; i < count; i++)
@@ -26,12 +30,42 @@ static void fill_run(void *arg, int64_t whole_first, int64_t local_first, int64_
         rng_fill_normal(out, valid, fill->key, (uint64_t)whole_first, (float)t->sigma);
 }
 
-void state_initial(const struct plan *plan, const struct plan_piece *piece, uint64_t seed,
-                   float *out)
+static void *fill_part(void *arg)
 {
-    const struct plan_tensor *t = &plan->tensors[piece->tensor];
-    struct fill fill = {t, rng_key(seed, t->name), piece->first, out};
-    plan_piece_runs(plan, piece, fill_run, &fill);
+    struct fill *fill = arg;
+    plan_piece_runs(fill->plan, &fill->part, fill_run, fill);
+    return NULL;
+}
+
+static int threads_for(int64_t count, int threads)
+{
+    int64_t most = count / LEAST_PER_THREAD;
+    most = most < threads ? most : threads;
+    return most < 1 ? 1 : most > MOST_THREADS ? MOST_THREADS : (int)most;
+}
+
+/* A value is a function of its index alone, so that parts need nothing of each other. */
+void state_initial(const struct plan *plan, const struct plan_piece *piece, uint64_t seed,
+                   int threads, float *out)
+{
+    struct fill fill[MOST_THREADS];
+    pthread_t thread[MOST_THREADS];
+    bool started[MOST_THREADS] = {false};
+    uint64_t key = rng_key(seed, plan->tensors[piece->tensor].name);
+    int n = threads_for(piece->count, threads);
+    for (int i = 0; i < n; i++) {
+        int64_t first = piece->count * i / n, end = piece->count * (i + 1) / n;
+        fill[i] = (struct fill){plan, *piece, key, out + first};
+        fill[i].part.first = piece->first + first;
+        fill[i].part.count = end - first;
+        started[i] = i > 0 && pthread_create(&thread[i], NULL, fill_part, &fill[i]) == 0;
+    }
+    for (int i = 0; i < n; i++) /* the first here, and any that could not be started */
+        if (!started[i])
+            fill_part(&fill[i]);
+    for (int i = 1; i < n; i++)
+        if (started[i])
+            pthread_join(thread[i], NULL);
 }
 
 struct copy {

@@ -10,9 +10,10 @@
 
 #include "workloads/plan.h"
 
-/* Initial masters of a piece: out[piece->count], bit for bit those of the whole tensor. */
+/* Initial masters of a piece: out[piece->count], bit for bit those of the whole tensor, made by up to
+ * `threads` threads of this process (the caller is one), which is how many cores it may use. */
 void state_initial(const struct plan *plan, const struct plan_piece *piece, uint64_t seed,
-                   float *out);
+                   int threads, float *out);
 
 /* What the piece holds of a whole tensor: out[piece->count] from whole[rows * columns]. */
 void state_cut(const struct plan *plan, const struct plan_piece *piece, const float *whole,

@@ -6,8 +6,7 @@
  * tensor is an allocation of its own in an arena of its own, `shift` elements into it: 0 for the
  * widest accesses, an odd number for the narrow ones. What an op must write is poisoned before.
  *
- * An error is the largest difference over the largest value wanted, and the root of the mean square
- * of differences over that of the values. The bounds of a program are in a table of its own.
+ * What an error is and where bounds come from: gpu_bounds.h.
  */
 #ifndef TESTS_GPU_RIG_H
 #define TESTS_GPU_RIG_H
@@ -16,6 +15,8 @@
 
 #include "base/err.h"
 #include "base/rng.h"
+#include "tests/gpu/gpu_bounds.h"
+#include "tests/gpu/gpu_threads.h"
 #include "tests/test.h"
 #include "workloads/kernels/kernels.h"
 
@@ -112,6 +113,38 @@ static inline double gpu_unpack(enum dtype type, const void *from, int64_t i)
 
 /* ---- tensors ---- */
 
+/* Elements between the host's doubles and what the device has. */
+struct gpu_move {
+    enum dtype type;
+    void *packed;
+    double *value;
+    uint64_t key; /* of random numbers */
+    double scale;
+};
+
+static inline void gpu_pack_piece(void *arg, int64_t first, int64_t end)
+{
+    struct gpu_move *move = arg;
+    for (int64_t i = first; i < end; i++) {
+        gpu_pack(move->type, move->packed, i, move->value[i]);
+        move->value[i] = gpu_unpack(move->type, move->packed, i);
+    }
+}
+
+static inline void gpu_unpack_piece(void *arg, int64_t first, int64_t end)
+{
+    struct gpu_move *move = arg;
+    for (int64_t i = first; i < end; i++)
+        move->value[i] = gpu_unpack(move->type, move->packed, i);
+}
+
+static inline void gpu_random_piece(void *arg, int64_t first, int64_t end)
+{
+    struct gpu_move *move = arg;
+    for (int64_t i = first; i < end; i++)
+        move->value[i] = move->scale * (double)rng_normal(move->key, (uint64_t)i);
+}
+
 /* Take memory for tensor t and upload t.value, which is rounded to what was uploaded. */
 static inline void gpu_upload(struct gpu_rig *rig, int t)
 {
@@ -119,10 +152,8 @@ static inline void gpu_upload(struct gpu_rig *rig, int t)
     size_t size = dtype_size((int)tensor->type);
     int64_t offset = rig->shift * (int64_t)size;
     unsigned char *packed = must_alloc((size_t)tensor->n + 1, size);
-    for (int64_t i = 0; i < tensor->n; i++) {
-        gpu_pack(tensor->type, packed, i, tensor->value[i]);
-        tensor->value[i] = gpu_unpack(tensor->type, packed, i);
-    }
+    struct gpu_move move = {.type = tensor->type, .packed = packed, .value = tensor->value};
+    gpu_parallel(tensor->n, GPU_GRAIN, gpu_pack_piece, &move);
     tensor->bytes = (size_t)offset + (size_t)tensor->n * size;
     gpu_must(
         rig->device.type->alloc(&rig->device, DEVICE_ACTIVATIONS, tensor->bytes, &tensor->memory));
@@ -146,9 +177,8 @@ static inline double *gpu_random(struct gpu_rig *rig, int t, enum dtype type, in
                                  double scale)
 {
     double *x = gpu_take(rig, t, type, n);
-    uint64_t key = rng_key(rig->stream++, "gpu_rig");
-    for (int64_t i = 0; i < n; i++)
-        x[i] = scale * (double)rng_normal(key, (uint64_t)i);
+    struct gpu_move move = {.value = x, .key = rng_key(rig->stream++, "gpu_rig"), .scale = scale};
+    gpu_parallel(n, GPU_GRAIN, gpu_random_piece, &move);
     gpu_upload(rig, t);
     return x;
 }
@@ -168,19 +198,26 @@ static inline double *gpu_zeros(struct gpu_rig *rig, int t, enum dtype type, int
     return x;
 }
 
-/* What lies in tensor t now, owned by the caller. */
-static inline double *gpu_fetch(struct gpu_rig *rig, int t)
+/* What lies in tensor t now, owned by the caller: as bytes, and as values. */
+static inline unsigned char *gpu_fetch_bytes(struct gpu_rig *rig, int t)
 {
     struct gpu_tensor *tensor = &rig->t[t];
     size_t size = dtype_size((int)tensor->type);
     unsigned char *packed = must_alloc((size_t)tensor->n + 1, size);
-    double *x = must_alloc((size_t)tensor->n + 1, sizeof *x);
     rig->device.type->download(&rig->device, 0, packed,
                                (unsigned char *)tensor->memory + rig->op.t[t].offset,
                                (size_t)tensor->n * size);
     rig->device.type->sync(&rig->device);
-    for (int64_t i = 0; i < tensor->n; i++)
-        x[i] = gpu_unpack(tensor->type, packed, i);
+    return packed;
+}
+
+static inline double *gpu_fetch(struct gpu_rig *rig, int t)
+{
+    struct gpu_tensor *tensor = &rig->t[t];
+    unsigned char *packed = gpu_fetch_bytes(rig, t);
+    double *x = must_alloc((size_t)tensor->n + 1, sizeof *x);
+    struct gpu_move move = {.type = tensor->type, .packed = packed, .value = x};
+    gpu_parallel(tensor->n, GPU_GRAIN, gpu_unpack_piece, &move);
     free(packed);
     return x;
 }
@@ -222,39 +259,7 @@ static inline void gpu_run(struct gpu_rig *rig, enum op_kind kind)
     kernels_cuda.close(&rig->context);
 }
 
-/* ---- errors ---- */
-
-struct gpu_bound {
-    double most, rms;
-};
-
-/* A mean over few values is no mean: below this many that are not 0 both bounds are `most`. */
-enum { GPU_FEW = 100 };
-
-static inline bool gpu_within(struct gpu_bound error, struct gpu_bound bound, const double *want,
-                              int64_t n)
-{
-    int64_t values = 0;
-    for (int64_t i = 0; i < n; i++)
-        values += want[i] != 0;
-    return error.most <= bound.most && error.rms <= (values < GPU_FEW ? bound.most : bound.rms);
-}
-
-static inline struct gpu_bound gpu_error(const double *got, const double *want, int64_t n)
-{
-    double most = 0, scale = 0, squares = 0, wanted = 0;
-    for (int64_t i = 0; i < n; i++) {
-        double error = fabs(got[i] - want[i]);
-        if (!(error < (double)INFINITY))
-            return (struct gpu_bound){(double)INFINITY, (double)INFINITY};
-        most = error > most ? error : most;
-        scale = fabs(want[i]) > scale ? fabs(want[i]) : scale;
-        squares += error * error;
-        wanted += want[i] * want[i];
-    }
-    return (struct gpu_bound){scale > 0 ? most / scale : most,
-                              wanted > 0 ? sqrt(squares / wanted) : sqrt(squares)};
-}
+/* ---- checks ---- */
 
 /* Compare tensor t with what is wanted; one line of the table. */
 static inline void gpu_check(struct gpu_rig *rig, int t, const double *want, struct gpu_bound bound,
@@ -274,18 +279,19 @@ static inline void gpu_check(struct gpu_rig *rig, int t, const double *want, str
 static inline void gpu_check_same(struct gpu_rig *rig, enum op_kind kind, const int *t,
                                   const char *what)
 {
-    double *first[OP_TENSORS] = {0};
+    unsigned char *first[OP_TENSORS] = {0};
     bool same = true;
     for (int i = 0; t[i] >= 0; i++) {
-        first[i] = gpu_fetch(rig, t[i]);
+        first[i] = gpu_fetch_bytes(rig, t[i]);
         rig->device.type->free(&rig->device, DEVICE_ACTIVATIONS, rig->t[t[i]].memory,
                                rig->t[t[i]].bytes);
         gpu_upload(rig, t[i]);
     }
     gpu_run(rig, kind);
     for (int i = 0; t[i] >= 0; i++) {
-        double *again = gpu_fetch(rig, t[i]);
-        same = same && memcmp(first[i], again, (size_t)rig->t[t[i]].n * sizeof *again) == 0;
+        unsigned char *again = gpu_fetch_bytes(rig, t[i]);
+        size_t bytes = (size_t)rig->t[t[i]].n * dtype_size((int)rig->t[t[i]].type);
+        same = same && memcmp(first[i], again, bytes) == 0;
         free(again);
         free(first[i]);
     }

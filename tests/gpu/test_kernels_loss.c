@@ -3,13 +3,15 @@
 
 static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16};
 
-/* Written before the first run. */
+/* In fp32 some units in the last place from the sum and the exponential; in bf16 the result is rounded
+ * once. The loss of a row is fp32, their sum fp64. */
 static const struct gpu_bound gradient[] = {
-    [DTYPE_F32] = {2e-6, 1e-6}, [DTYPE_BF16] = {4e-3, 2.5e-3}};
-static const struct gpu_bound stats_bound = {2e-6, 1e-6}, scalar_bound = {1e-6, 1e-6};
+    [DTYPE_F32] = {6e-7, 2.5e-7}, [DTYPE_BF16] = {4e-3, 2.5e-3}};
+static const struct gpu_bound stats_bound = {4e-7, 1.8e-7}, scalar_bound = {6e-8, 6e-8};
 static const struct gpu_bound embedded[] = {
     [DTYPE_F32] = {1e-7, 1e-7}, [DTYPE_BF16] = {4e-3, 2.5e-3}};
-static const struct gpu_bound sums = {3e-6, 1e-6};
+/* Values are multiples of 2^-16: sums below 2^8 are exact. */
+static const struct gpu_bound sums = {2.4e-7, 1e-7};
 
 struct loss_case {
     int64_t rows, width, valid;
@@ -77,9 +79,10 @@ static void test_rank(struct gpu_rig *rig, enum dtype type, const struct loss_ca
     for (int p = 0; p < c->parts; p++) {
         int64_t valid = p == c->parts - 1 ? c->valid : c->width;
         double *logits = p == me ? gpu_random(rig, 0, type, n, 3) : gpu_doubles(n);
-        uint64_t key = rng_key(rig->stream++, "others");
-        for (int64_t i = 0; p != me && i < n; i++)
-            logits[i] = 3 * (double)rng_normal(key, (uint64_t)i);
+        struct gpu_move others = {
+            .value = logits, .key = rng_key(rig->stream++, "others"), .scale = 3};
+        if (p != me)
+            gpu_parallel(n, GPU_GRAIN, gpu_random_piece, &others);
         for (int64_t r = 0; r < c->rows; r++)
             row_stats(logits + r * c->width, c, valid, rig->t[1].value[r], p * c->width,
                       stats + p * stride + 3 * r);
@@ -238,8 +241,8 @@ static void test_embed_grad(struct gpu_rig *rig, enum dtype type, const struct e
 int main(int argc, char **argv)
 {
     static const struct loss_case losses[] = {
-        {3, 37, 30, 1},     {40, 1000, 997, 1},     {16, 96, 96, 3},        {16, 96, 1, 4},
-        {7, 2056, 2050, 2}, {512, 50304, 50257, 1}, {512, 25152, 25105, 2},
+        {3, 37, 30, 1},     {40, 1000, 997, 1}, {16, 96, 96, 3},       {16, 96, 1, 4},
+        {7, 2056, 2050, 2}, {5000, 40, 37, 1},  {64, 50304, 50257, 1}, {64, 25152, 25105, 2},
     };
     static const struct embed_case embeds[] = {
         {1, 8, 4, 5, 0, 0, 0, true},
@@ -247,9 +250,10 @@ int main(int argc, char **argv)
         {96, 64, 32, 50, 0, 0, 95, true},
         {200, 40, 50, 90, 60, 0, 10, false},
         {2000, 64, 100, 300, 0, 0, 30, true},
-        {65536, 768, 1024, 50257, 0, 0, 4, true},
-        {16384, 1600, 1024, 50257, 0, 0, 0, true},
-        {16384, 4096, 8192, 16032, 16032, 0, 4, false},
+        {65536, 32, 1024, 5000, 0, 0, 4, true},
+        {4096, 256, 1024, 50257, 0, 0, 4, true},
+        {4096, 1600, 1024, 3000, 0, 0, 0, true},
+        {2048, 4096, 2048, 1602, 1602, 0, 4, false},
     };
     struct gpu_rig rig;
     bool small = gpu_small(argc, argv);
@@ -257,12 +261,12 @@ int main(int argc, char **argv)
         return 77;
     for (size_t i = 0; i < GPU_COUNT(types); i++)
         for (rig.shift = 0; rig.shift < 2; rig.shift++) {
-            for (size_t j = 0; j < GPU_COUNT(losses) - (small ? 2 : 0); j++) {
+            for (size_t j = 0; j < GPU_COUNT(losses) - (small ? 3 : 0); j++) {
                 for (int me = 0; me < losses[j].parts; me++)
                     test_rank(&rig, types[i], &losses[j], me);
                 test_stats(&rig, types[i], &losses[j]);
             }
-            for (size_t j = 0; j < GPU_COUNT(embeds) - (small ? 3 : 0); j++) {
+            for (size_t j = 0; j < GPU_COUNT(embeds) - (small ? 4 : 0); j++) {
                 test_embed(&rig, types[i], &embeds[j]);
                 test_embed_grad(&rig, types[i], &embeds[j]);
             }

@@ -88,6 +88,9 @@ int cuda_cudnn_open(struct kernel_context *context, bool *usable, char *why, siz
 void cuda_cudnn_close(struct cuda_state *state);
 void cuda_cudnn_describe(const struct cuda_state *state, char *text, size_t size);
 int64_t cuda_cudnn_scratch(const struct cuda_state *state);
+/* After scratch is taken: what a run passes to cuDNN, for the memory of now. Memory that comes later
+ * (context->base) is bound at its first run. */
+int cuda_cudnn_bind(struct kernel_context *context);
 void cuda_cudnn_run(const struct op *op, struct kernel_context *context, void *native);
 
 /*

@@ -13,6 +13,22 @@ struct entry {
     struct shape_attention shape;
     bool backward;
     struct cudnn_plan plan;
+    float constants[3]; /* packs point to them */
+};
+
+enum { MOST_POINTERS = 13, BINDINGS = 2 };
+
+struct pointers {
+    int n;
+    int64_t uid[MOST_POINTERS];
+    void *at[MOST_POINTERS];
+};
+
+/* The tensors of an op where they lie, as cuDNN takes them. An op has two: its memory may be the
+ * real one or scratch. */
+struct binding {
+    struct pointers pointers;
+    void *pack; /* NULL: none yet */
 };
 
 struct cuda_cudnn {
@@ -20,8 +36,10 @@ struct cuda_cudnn {
     void *stream; /* that the handle launches on */
     bool deterministic;
     int n;
-    struct entry *entries; /* [n] */
-    int64_t sum_bytes;     /* of the largest accumulator of dq */
+    struct entry *entries;    /* [n] */
+    struct binding *bindings; /* [n_ops][BINDINGS] of the plan */
+    int n_ops;
+    int64_t sum_bytes; /* of the largest accumulator of dq */
 };
 
 static bool same_shape(const struct shape_attention *a, const struct shape_attention *b)
@@ -33,6 +51,8 @@ static bool same_shape(const struct shape_attention *a, const struct shape_atten
 static struct entry *find(const struct cuda_cudnn *c, const struct op *op)
 {
     bool backward = op->kind == OP_ATTENTION_GRAD;
+    if (!backward && op->kind != OP_ATTENTION)
+        return NULL;
     for (int i = 0; i < c->n; i++)
         if (c->entries[i].backward == backward &&
             same_shape(&c->entries[i].shape, &op->shape.attention))
@@ -63,6 +83,7 @@ static bool make_entry(struct cuda_cudnn *c, const struct op *op, char *why, siz
     cudnn_graph_end(&graph);
     if (status != CUDNN_STATUS_SUCCESS)
         return false;
+    cudnn_attention_constants(&e.shape, e.constants);
     c->entries = must_grow(c->entries, (size_t)c->n + 1, sizeof *c->entries);
     c->entries[c->n++] = e;
     if (e.backward && !c->deterministic && sum_bytes(&e.shape) > c->sum_bytes)
@@ -103,8 +124,11 @@ void cuda_cudnn_close(struct cuda_state *state)
         return;
     for (int i = 0; i < c->n; i++)
         cudnn_plan_release(&c->entries[i].plan);
+    for (int i = 0; i < c->n_ops * BINDINGS; i++)
+        cudnn_pack_release(c->bindings[i].pack);
     if (c->handle)
         cudnnDestroy(c->handle);
+    free(c->bindings);
     free(c->entries);
     free(c);
     state->cudnn = NULL;
@@ -131,13 +155,7 @@ int64_t cuda_cudnn_scratch(const struct cuda_state *state)
     return c->sum_bytes + workspace;
 }
 
-enum { MOST_POINTERS = 13 };
-
-struct pointers {
-    int n;
-    int64_t uid[MOST_POINTERS];
-    void *at[MOST_POINTERS];
-};
+/* ---- tensors of a run ---- */
 
 static void add(struct pointers *p, int64_t uid, void *at)
 {
@@ -156,11 +174,11 @@ static void add_heads(struct pointers *p, const struct shape_attention *s, unsig
 }
 
 static struct pointers pointers_of(const struct op *op, const struct kernel_context *context,
-                                   bool with_sum, float constants[3])
+                                   struct entry *e, bool with_sum)
 {
     const struct shape_attention *s = &op->shape.attention;
     struct pointers p = {0};
-    bool backward = op->kind == OP_ATTENTION_GRAD;
+    bool backward = e->backward;
     add_heads(&p, s, tensor_at(context, op->t[backward ? 1 : 0]), ATTENTION_Q, ATTENTION_K,
               ATTENTION_V);
     add(&p, ATTENTION_OUT, tensor_at(context, op->t[backward ? 2 : 1]));
@@ -168,13 +186,57 @@ static struct pointers pointers_of(const struct op *op, const struct kernel_cont
     if (backward) {
         add(&p, ATTENTION_DOUT, tensor_at(context, op->t[0]));
         add_heads(&p, s, tensor_at(context, op->t[4]), ATTENTION_DQ, ATTENTION_DK, ATTENTION_DV);
-        add(&p, ATTENTION_ONE, &constants[1]);
+        add(&p, ATTENTION_ONE, &e->constants[1]);
         if (with_sum)
             add(&p, ATTENTION_DQ_SUM, cuda_state(context)->scratch);
     }
-    add(&p, ATTENTION_SCALE, &constants[0]);
-    add(&p, ATTENTION_LEAST, &constants[2]);
+    add(&p, ATTENTION_SCALE, &e->constants[0]);
+    add(&p, ATTENTION_LEAST, &e->constants[2]);
     return p;
+}
+
+static bool same_pointers(const struct pointers *a, const struct pointers *b)
+{
+    return a->n == b->n && memcmp(a->at, b->at, (size_t)a->n * sizeof a->at[0]) == 0;
+}
+
+/* The pack of an op for where its tensors are now, made when it is new: a third place takes that of
+ * the second. *status is cuDNN's. */
+static void *bind(struct cuda_cudnn *c, const struct op *op, const struct kernel_context *context,
+                  struct entry *e, int *status)
+{
+    const struct cuda_state *state = cuda_state(context);
+    struct pointers p = pointers_of(op, context, e, e->backward && !c->deterministic);
+    struct binding *b = &c->bindings[(op - state->plan->ops) * BINDINGS], *end = b + BINDINGS - 1;
+    *status = CUDNN_STATUS_SUCCESS;
+    while (b->pack != NULL && b < end && !same_pointers(&b->pointers, &p))
+        b++;
+    if (b->pack != NULL && same_pointers(&b->pointers, &p))
+        return b->pack;
+    cudnn_pack_release(b->pack);
+    *b = (struct binding){.pointers = p};
+    *status = cudnn_pack_make(&b->pack, p.n, p.uid, p.at, state->scratch + c->sum_bytes);
+    return b->pack;
+}
+
+int cuda_cudnn_bind(struct kernel_context *context)
+{
+    const struct plan *plan = cuda_state(context)->plan;
+    struct cuda_cudnn *c = cuda_state(context)->cudnn;
+    int status = CUDNN_STATUS_SUCCESS;
+    if (c == NULL)
+        return 0;
+    c->n_ops = plan->n_ops;
+    c->bindings = must_alloc((size_t)c->n_ops * BINDINGS, sizeof *c->bindings);
+    for (int i = 0; i < plan->n_ops && status == CUDNN_STATUS_SUCCESS; i++) {
+        struct entry *e = find(c, &plan->ops[i]);
+        if (e != NULL)
+            bind(c, &plan->ops[i], context, e, &status);
+    }
+    if (status == CUDNN_STATUS_SUCCESS)
+        return 0;
+    return fail(FAIL_CUDA, "attention: cuDNN does not take the tensors: %s",
+                cudnnGetErrorString((cudnnStatus_t)status));
 }
 
 void cuda_cudnn_run(const struct op *op, struct kernel_context *context, void *native)
@@ -182,22 +244,19 @@ void cuda_cudnn_run(const struct op *op, struct kernel_context *context, void *n
     struct cuda_state *state = cuda_state(context);
     struct cuda_cudnn *c = state->cudnn;
     struct entry *e = find(c, op);
-    float constants[3];
-    bool with_sum;
+    int status;
 
-    if (e == NULL)
-        BUG("attention of a shape that the plan of open() does not have");
-    with_sum = e->backward && !c->deterministic;
+    if (e == NULL || op < state->plan->ops || op >= state->plan->ops + c->n_ops)
+        BUG("attention that the plan of open() does not have");
     if (c->stream != native && cudnnSetStream(c->handle, native) != CUDNN_STATUS_SUCCESS)
         die(FAIL_CUDA, "attention: cuDNN does not take the stream");
     c->stream = native;
-    cudnn_attention_constants(&e->shape, constants);
-    struct pointers p = pointers_of(op, context, with_sum, constants);
-    if (with_sum)
+    void *pack = bind(c, op, context, e, &status);
+    if (e->backward && !c->deterministic)
         cuda_must((int)cudaMemsetAsync(state->scratch, 0, (size_t)sum_bytes(&e->shape), native),
                   "attention-grad");
-    int status =
-        cudnn_plan_run(&e->plan, c->handle, p.n, p.uid, p.at, state->scratch + c->sum_bytes);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = cudnn_plan_run(&e->plan, c->handle, pack);
     if (status != CUDNN_STATUS_SUCCESS)
         die(FAIL_CUDA, "attention: cuDNN: %s", cudnnGetErrorString((cudnnStatus_t)status));
 }

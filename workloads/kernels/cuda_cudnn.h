@@ -43,7 +43,7 @@ struct cudnn_plan {
 void cudnn_graph_begin(struct cudnn_graph *graph, struct cudnnContext *handle);
 void cudnn_graph_end(struct cudnn_graph *graph); /* destroys descriptors; a plan stays */
 
-/* In memory: `uid` (> 0) names it in cudnn_plan_run. */
+/* In memory: `uid` (> 0) names it in cudnn_pack_make. */
 struct cudnn_tensor cudnn_memory(struct cudnn_graph *graph, int64_t uid, int type,
                                  const int64_t size[4], const int64_t stride[4]);
 /* fp32 memory that cuDNN adds partial results to, in an order of its own. */
@@ -73,8 +73,13 @@ void cudnn_reshape(struct cudnn_graph *graph, struct cudnn_tensor x, struct cudn
 int cudnn_graph_plan(struct cudnn_graph *graph, struct cudnn_plan *plan);
 void cudnn_plan_release(struct cudnn_plan *plan);
 
-/* Launch with n tensors by uid. */
-int cudnn_plan_run(const struct cudnn_plan *plan, struct cudnnContext *handle, int n,
-                   const int64_t *uids, void *const *pointers, void *workspace);
+/* n tensors by uid and a workspace in the form that a run takes; constants are read at each run.
+ * *pack is the holder's, NULL after a failure; release takes NULL. */
+int cudnn_pack_make(void **pack, int n, const int64_t *uids, void *const *pointers,
+                    void *workspace);
+void cudnn_pack_release(void *pack);
+
+/* Launch. */
+int cudnn_plan_run(const struct cudnn_plan *plan, struct cudnnContext *handle, void *pack);
 
 #endif

@@ -345,26 +345,35 @@ void cudnn_plan_release(struct cudnn_plan *plan)
     memset(plan, 0, sizeof *plan);
 }
 
-int cudnn_plan_run(const struct cudnn_plan *plan, cudnnHandle_t handle, int n, const int64_t *uids,
-                   void *const *pointers, void *workspace)
+int cudnn_pack_make(void **pack, int n, const int64_t *uids, void *const *pointers, void *workspace)
 {
-    cudnnBackendDescriptor_t pack = NULL;
     cudnnStatus_t status =
-        cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
+        cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, pack);
     if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
+        status = cudnnBackendSetAttribute(*pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
                                           CUDNN_TYPE_INT64, n, uids);
     if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
+        status = cudnnBackendSetAttribute(*pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
                                           CUDNN_TYPE_VOID_PTR, n, pointers);
     if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
+        status = cudnnBackendSetAttribute(*pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
                                           CUDNN_TYPE_VOID_PTR, 1, &workspace);
     if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendFinalize(pack);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendExecute(handle, plan->plan, pack);
+        status = cudnnBackendFinalize(*pack);
+    if (status != CUDNN_STATUS_SUCCESS) {
+        cudnn_pack_release(*pack);
+        *pack = NULL;
+    }
+    return (int)status;
+}
+
+void cudnn_pack_release(void *pack)
+{
     if (pack != NULL)
         cudnnBackendDestroyDescriptor(pack);
-    return (int)status;
+}
+
+int cudnn_plan_run(const struct cudnn_plan *plan, cudnnHandle_t handle, void *pack)
+{
+    return (int)cudnnBackendExecute(handle, plan->plan, pack);
 }

@@ -22,8 +22,8 @@ struct gemm {
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace;
-    bool epilogue; /* adds the bias itself */
-    int id;        /* of the algorithm, for the record */
+    bool epilogue;             /* adds the bias itself */
+    int id, splits, reduction; /* of the algorithm, for the record */
 };
 
 struct cuda_gemms {
@@ -173,25 +173,31 @@ out:
     return rc;
 }
 
+static int config(const struct gemm *g, cublasLtMatmulAlgoConfigAttributes_t name, int *value)
+{
+    *value = 0;
+    return lt(cublasLtMatmulAlgoConfigGetAttribute(&g->algorithm, name, value, sizeof *value, NULL),
+              "algorithm");
+}
+
 /* *found: whether the heuristic has an algorithm for what g->product says now. */
 static int choose(const struct cuda_gemms *gemms, struct gemm *g,
                   cublasLtMatmulPreference_t preference, bool *found)
 {
     cublasLtMatmulHeuristicResult_t result;
-    int n = 0;
+    int n = 0, rc = 0;
     cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(gemms->handle, g->product, g->b, g->a,
                                                            g->c, g->c, preference, 1, &result, &n);
     *found = status == CUBLAS_STATUS_SUCCESS && n > 0 && result.state == CUBLAS_STATUS_SUCCESS;
-    if (*found) {
-        g->algorithm = result.algo;
-        g->workspace = result.workspaceSize;
-        return lt(cublasLtMatmulAlgoConfigGetAttribute(&g->algorithm, CUBLASLT_ALGO_CONFIG_ID,
-                                                       &g->id, sizeof g->id, NULL),
-                  "algorithm");
-    }
-    if (status == CUBLAS_STATUS_SUCCESS || status == CUBLAS_STATUS_NOT_SUPPORTED)
-        return 0;
-    return lt(status, "choice of an algorithm");
+    if (!*found)
+        return status == CUBLAS_STATUS_NOT_SUPPORTED ? 0 : lt(status, "choice of an algorithm");
+    g->algorithm = result.algo;
+    g->workspace = result.workspaceSize;
+    TRY(config(g, CUBLASLT_ALGO_CONFIG_ID, &g->id));
+    TRY(config(g, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &g->splits));
+    TRY(config(g, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &g->reduction));
+out:
+    return rc;
 }
 
 static int no_algorithm(const struct gemm_key *k)
@@ -237,12 +243,13 @@ int cuda_gemm_open(struct kernel_context *context)
     struct cuda_state *state = cuda_state(context);
     struct cuda_gemms *gemms = state->gemms = must_alloc(1, sizeof *gemms);
     int rc = 0;
-    TRY(lt(cublasLtCreate(&gemms->handle), "handle"));
     for (int i = 0; i < state->plan->n_ops; i++) {
         const struct op *op = &state->plan->ops[i];
         struct gemm_key key;
         if (op->kind != OP_GEMM)
             continue;
+        if (gemms->handle == NULL)
+            TRY(lt(cublasLtCreate(&gemms->handle), "handle"));
         key = key_of(op);
         if (find(gemms, &key))
             continue;
@@ -284,6 +291,15 @@ int64_t cuda_gemm_scratch(const struct op *op, const struct cuda_state *state)
     return WORKSPACE;
 }
 
+/* Splits of k share the sum of an element; some schemes round a part of it to the type of C. */
+static size_t describe_algorithm(const struct gemm *g, char *text, size_t size)
+{
+    const char *parts = g->reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE ? "" : "r";
+    if (g->splits <= 1)
+        return (size_t)snprintf(text, size, " %d", g->id);
+    return (size_t)snprintf(text, size, " %d/%d%s", g->id, g->splits, parts);
+}
+
 void cuda_gemm_describe(const struct cuda_state *state, char *text, size_t size)
 {
     const struct cuda_gemms *gemms = state->gemms;
@@ -297,7 +313,7 @@ void cuda_gemm_describe(const struct cuda_state *state, char *text, size_t size)
         text, size, "gemm cuBLASLt %zu, %d shapes, bias in the epilogue of %d of %d, algorithms",
         version, gemms->n, fused, biased);
     for (int i = 0; i < gemms->n && at < size; i++)
-        at += (size_t)snprintf(text + at, size - at, " %d", gemms->gemm[i].id);
+        at += describe_algorithm(&gemms->gemm[i], text + at, size - at);
 }
 
 static double least(int64_t valid, int64_t executed)

@@ -81,11 +81,12 @@ int64_t cuda_input_waits(const struct cuda_state *state)
 }
 
 /* A slot whose last copy is done. */
-static unsigned char *take_slot(struct cuda_ring *ring)
+static unsigned char *take_slot(struct cuda_ring *ring, struct device *device)
 {
     cudaEvent_t copied = ring->copied[ring->next];
     if (cudaEventQuery(copied) == cudaErrorNotReady) {
         ring->waits++;
+        device->host_waits++;
         cuda_must((int)cudaEventSynchronize(copied), "input");
     }
     return ring->memory + ring->next * ring->slot_bytes;
@@ -96,7 +97,7 @@ void cuda_input(const struct op *op, struct kernel_context *context, void *nativ
     const struct shape_input *shape = &op->shape.input;
     struct cuda_ring *ring = cuda_state(context)->ring;
     size_t positions = (size_t)(shape->samples * shape->sequence), words = positions * 4;
-    unsigned char *slot = take_slot(ring);
+    unsigned char *slot = take_slot(ring, cuda_state(context)->device);
 
     if (context->input->sequence != shape->sequence)
         BUG("the input makes sequences of %lld, the plan wants %lld",

@@ -127,6 +127,7 @@ static int set_open(struct kernel_context *context, const struct plan *plan, str
     TRY(cuda_rotary_open(context));
     TRY(cuda_attention_open(context));
     TRY(take_scratch(state));
+    TRY(cuda_cudnn_bind(context));
 out:
     return rc;
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "analysis/report_columns.h"
+#include "analysis/report_key.h"
 #include "analysis/report_table.h"
 
 enum { SEED = 8 };
@@ -30,11 +31,10 @@ static double ms(double ns)
     return report_ms(ns);
 }
 
-static void save_row(struct table *t, const struct scaling_row *row,
+static void save_row(struct table *t, const struct scaling *s, const struct scaling_row *row,
                      const struct checkpoints_mode *m)
 {
-    table_int(t, row->point->nodes);
-    table_int(t, row->point->ranks);
+    report_key_cells(t, s, row->point);
     table_text(t, m->mode);
     table_int(t, m->saves);
     table_real(t, m->bytes / 1e9, 4);
@@ -68,22 +68,22 @@ static void print_saves(FILE *to, const struct report *report)
             "the compute stream loses to the call, inflation what the steps\n# until publication "
             "and five more lose (detected: its interval leaves out 0), drain the median step "
             "meanwhile over the quiet one\n");
-    table_open(&t, "nodes ranks mode saves GB blocked_ms call_ms staged_ms complete_ms GB/s "
-                   "inflation_ms +-_ms detected drain drain_low drain_high drain_p99 "
-                   "first_blocked_ms first_complete_ms node_GiB fs direct overlaps lost");
+    report_key_open(&t, s,
+                    "mode saves GB blocked_ms call_ms staged_ms complete_ms GB/s "
+                    "inflation_ms +-_ms detected drain drain_low drain_high drain_p99 "
+                    "first_blocked_ms first_complete_ms node_GiB fs direct overlaps lost");
     for (int i = 0; i < s->n_rows; i++) {
         struct checkpoints c = report_checkpoints(&s->rows[i]);
         for (int m = 0; m < c.n_modes; m++)
-            save_row(&t, &s->rows[i], &c.mode[m]);
+            save_row(&t, s, &s->rows[i], &c.mode[m]);
     }
     table_close(&t, to);
 }
 
-static void restore_row(struct table *t, const struct scaling_row *row, const char *when,
-                        const struct checkpoints_restore *r)
+static void restore_row(struct table *t, const struct scaling *s, const struct scaling_row *row,
+                        const char *when, const struct checkpoints_restore *r)
 {
-    table_int(t, row->point->nodes);
-    table_int(t, row->point->ranks);
+    report_key_cells(t, s, row->point);
     table_text(t, when);
     table_int(t, r->trained);
     table_real(t, r->bytes / 1e9, 4);
@@ -103,14 +103,15 @@ static void print_restores(FILE *to, const struct report *report)
     fprintf(to,
             "#\n# restores, all ranks at once, slowest rank of each part; direct: from storage, "
             "past the page cache\n");
-    table_open(&t, "nodes ranks when step GB restore_ms GB/s read_ms verify_ms recut_ms upload_ms "
-                   "direct");
+    report_key_open(&t, s,
+                    "when step GB restore_ms GB/s read_ms verify_ms recut_ms upload_ms "
+                    "direct");
     for (int i = 0; i < s->n_rows; i++) {
         struct checkpoints c = report_checkpoints(&s->rows[i]);
         if (c.resumed)
-            restore_row(&t, &s->rows[i], "resume", &c.resume);
+            restore_row(&t, s, &s->rows[i], "resume", &c.resume);
         if (c.restored)
-            restore_row(&t, &s->rows[i], "end", &c.restore);
+            restore_row(&t, s, &s->rows[i], "end", &c.restore);
     }
     table_close(&t, to);
 }

@@ -329,7 +329,7 @@ static int write_synced(const char *path, const char *text)
     return code;
 }
 
-static int sync_folder(const char *folder)
+int checkpoint_sync_folder(const char *folder)
 {
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
@@ -337,13 +337,6 @@ static int sync_folder(const char *folder)
     int code = fsync(fd) == 0 || errno == EINVAL ? 0 : errno; /* EINVAL: has no such thing */
     close(fd);
     return code;
-}
-
-int checkpoint_sync_folder(const char *folder)
-{
-    int code = sync_folder(folder);
-    return code == 0 ? 0
-                     : fail(FAIL_FILE, "checkpoint: cannot sync %s: %s", folder, strerror(code));
 }
 
 int checkpoint_publish(const char *root, const char *folder, const struct checkpoint_manifest *head,
@@ -356,13 +349,13 @@ int checkpoint_publish(const char *root, const char *folder, const struct checkp
     checkpoint_step_folder(root, head->step, to, sizeof to);
     int code = text == NULL ? ENOMEM : write_synced(path, text);
     free(text);
-    if (code == 0 && (code = sync_folder(folder)) != 0)
+    if (code == 0 && (code = checkpoint_sync_folder(folder)) != 0)
         what = folder;
     if (code == 0 && rename(folder, to) != 0) { /* a folder that holds something is not replaced */
         code = errno;
         what = to;
     }
-    if (code == 0 && (code = sync_folder(root)) != 0)
+    if (code == 0 && (code = checkpoint_sync_folder(root)) != 0)
         what = root;
     if (code == 0)
         return 0;

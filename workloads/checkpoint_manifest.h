@@ -84,7 +84,7 @@ void checkpoint_remove(const char *folder);
 /* Remove all but the newest `keep` published steps (0: keep all). */
 void checkpoint_prune(const char *root, int64_t keep);
 
-/* fsync of a folder. */
+/* fsync of a folder: 0, or an errno. */
 int checkpoint_sync_folder(const char *folder);
 
 #endif

@@ -347,12 +347,13 @@ static int verify_small(struct checkpoint_reader *r, int entry)
                        e->file);
 }
 
-int checkpoint_verify(const char *folder, const struct checkpoint_manifest *manifest)
+int checkpoint_verify(const char *folder, const struct checkpoint_manifest *manifest, int first,
+                      int stride)
 {
     struct checkpoint_reader *r;
     int rc = 0;
     checkpoint_reader_open(&r, folder, manifest, 0, true);
-    for (int i = 0; i < manifest->n; i++) {
+    for (int i = first; i < manifest->n; i += stride) {
         TRY(open_entry(r, i));
         TRY(verify_small(r, i));
         for (int a = 0; a < CHECKPOINT_ARRAYS; a++)

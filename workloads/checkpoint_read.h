@@ -39,7 +39,8 @@ const struct checkpoint_times *checkpoint_reader_times(const struct checkpoint_r
 bool checkpoint_reader_is_direct(
     const struct checkpoint_reader *reader); /* all files read so far */
 
-/* Read and verify all files, small states too. */
-int checkpoint_verify(const char *folder, const struct checkpoint_manifest *manifest);
+/* Read and verify every stride-th shard from `first` on, small state included. */
+int checkpoint_verify(const char *folder, const struct checkpoint_manifest *manifest, int first,
+                      int stride);
 
 #endif

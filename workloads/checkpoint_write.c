@@ -16,7 +16,7 @@
 #include "base/units.h"
 #include "workloads/checkpoint_pipe.h"
 
-enum { QUEUE = 4 };
+enum { QUEUE = 16 };
 
 struct job { /* a save, or a call */
     struct checkpoint_save *save;

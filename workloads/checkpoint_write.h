@@ -63,7 +63,7 @@ int checkpoint_writer_start(struct checkpoint_writer **out, int nice);
 void checkpoint_writer_stop(
     struct checkpoint_writer *writer); /* finishes what it has; NULL is fine */
 
-/* Queue a save (at most two are queued: BUG), no chunk of it ready yet. */
+/* Queue a save, no chunk of it ready yet. Sixteen jobs at most are queued (BUG). */
 void checkpoint_writer_give(struct checkpoint_writer *writer, struct checkpoint_save *save);
 
 /* One more chunk of the save holds its bytes, in order. Any thread. */

@@ -113,7 +113,7 @@ static int verify(const char *folder)
     fail_clear();
     int rc = checkpoint_manifest_read(&manifest, folder);
     if (rc == 0)
-        rc = checkpoint_verify(folder, &manifest);
+        rc = checkpoint_verify(folder, &manifest, 0, 1);
     checkpoint_manifest_release(&manifest);
     return rc;
 }

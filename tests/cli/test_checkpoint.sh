@@ -1,0 +1,166 @@
+#!/usr/bin/env bash
+# State is saved beside training, reported, resumed on any layout; what cannot be is refused in one
+# sentence, damage is named with file and tensor and the checkpoint before it is offered; a disk that is
+# full, gone or read-only costs no checkpoint that was there.
+. "$(dirname "$0")/lib.sh"
+study=$bin/scalestudy
+report=$bin/scalereport
+if [ "${IN_NAMESPACE:-}" != yes ] && unshare -rm true 2>/dev/null; then
+    # shellcheck disable=SC2034 # lib.sh looks: the one inside says how it went
+    finished=yes
+    IN_NAMESPACE=yes unshare -rm bash "$0" "$@"
+    exit
+fi
+short=(-w 1 --min-steps 2 --max-steps 2 --block 2)
+quick=("${short[@]}" --check off)
+two=(--layout 1x2 --points 1x2)
+one=(--layout 1x1)
+
+# ---- every mode, the gate, the report ----
+run mpi 2 "$study" "${two[@]}" "${short[@]}" --checkpoint-dir D --checkpoint-keep 3 --checkpoint-saves 3 \
+    --checkpoint-mode staged,lazy,snapshot,sync --out a.h5
+expect_exit 0
+expect_stdout "ok"
+check "three are kept" test "$(find D -name 'step-??????????' | wc -l)" = 3
+check "nothing else is left" test "$(find D -mindepth 1 ! -path 'D/step-*' | wc -l)" = 0
+check "manifest and two files each" test "$(find D -type f | wc -l)" = 9
+run "$report" a.h5
+expect_exit 0
+expect_stdout "checkpoints, medians" "restores, all ranks at once"
+for mode in staged lazy snapshot sync; do
+    check "a row of $mode" grep -qE "^ +1 +2 +$mode +2 " "$scratch/stdout"
+done
+run "$report" a.h5 --csv
+column() { # NAME
+    awk -F, -v name="$1" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) c = i } NR == 2 { print $c }' \
+        "$scratch/stdout"
+}
+check "bytes of a save" test "$(column ckpt_bytes)" -gt 1000000
+for name in ckpt_blocked_ms ckpt_complete_ms ckpt_inflation_ms; do
+    check "$name is there" test -n "$(column $name)"
+done
+check "accurate" test "$(column ckpt_accurate)" = 1
+run "$report" a.h5 --json
+expect_stdout '"drain_ratio"' '"inflation_ms"' '"restore_ms"'
+
+# ---- resume: the same layout, others ----
+newest=$(ls D | tail -n 1)
+previous=$(ls D | tail -n 2 | head -n 1)
+loss_of() { "$report" "$1" --json | sed -nE 's/.*"initial_loss": ?([0-9.]+).*/\1/p' | head -n 1; }
+resumes() { # RANKS NAME OPTION...
+    local ranks=$1 name=$2
+    shift 2
+    run mpi "$ranks" "$study" "$@" "${quick[@]}" --global-batch 8 --resume-from D --out "$name.h5"
+    expect_exit 0
+    expect_stdout "# resumed from D/$newest: step "
+    check "$name goes on where it was" awk -v x="$(loss_of "$name.h5")" 'BEGIN { exit !(x > 0 && x < 4) }'
+}
+resumes 2 same "${two[@]}"
+resumes 1 one --layout 1x1
+resumes 2 tensor "${two[@]}" --parallel tp=2
+resumes 4 both --layout 1x4 --points 1x4 --parallel tp=2,shard=2
+check "one step is like the other" awk -v a="$(loss_of same.h5)" -v b="$(loss_of both.h5)" \
+    'BEGIN { d = a - b; exit !(d < 1e-4 && d > -1e-4) }'
+run "$report" both.h5
+expect_stdout "resume"
+run mpi 2 "$study" "${two[@]}" --resume-from D --validate
+expect_exit 0
+
+# ---- one file for all; files are HDF5's ----
+run mpi 2 "$study" "${two[@]}" "${quick[@]}" --checkpoint-dir S --checkpoint-files shared --checkpoint-saves 1 --out s.h5
+expect_exit 0
+check "one file" test "$(find S -name '*.h5' | wc -l)" = 1
+run mpi 2 "$study" "${two[@]}" --resume-from S --validate
+expect_exit 0
+
+# ---- refusals ----
+refuses 6 "its seed is 1 and that of this study is 3" mpi 1 "$study" "${one[@]}" --resume-from D --seed 3
+refuses 6 "its name is tiny and that of this study is tiny-llama" mpi 1 "$study" "${one[@]}" --model tiny-llama --resume-from D
+sed 's/^vocabulary:.*/vocabulary: 300/' "$tests/../workloads/models/tiny.yaml" >tiny.yaml
+refuses 6 "its vocabulary is" mpi 1 "$study" "${one[@]}" --model ./tiny.yaml --resume-from D
+sed 's/^lr:.*/lr: 0.5/' "$tests/../workloads/models/tiny.yaml" >tiny.yaml
+refuses 6 "its learning rate is" mpi 1 "$study" "${one[@]}" --model ./tiny.yaml --resume-from D
+refuses 6 "its padding is 0 and that of this study is 0.2" mpi 1 "$study" "${one[@]}" --padding 20% --resume-from D
+refuses 8 "is no checkpoint" mpi 1 "$study" "${one[@]}" --resume-from .
+refuses 8 "cannot read nowhere" mpi 1 "$study" "${one[@]}" --resume-from nowhere
+refuses 6 "holds checkpoints up to step" mpi 1 "$study" "${one[@]}" --checkpoint-dir D
+refuses 6 "wanted --checkpoint-dir" "$study" "${two[@]}" --checkpoint-mode lazy
+refuses 6 "wanted some of sync,staged,snapshot,lazy" "$study" "${two[@]}" --checkpoint-dir E --checkpoint-mode fast
+refuses 6 "wanted steps (20) or seconds (30s)" "$study" "${two[@]}" --checkpoint-dir E --checkpoint-every often
+refuses 5 "subfiled is not in this build" "$study" "${two[@]}" --checkpoint-dir E --checkpoint-files subfiled
+refuses 5 "computes nothing" mpi 1 "$study" --layout 1x1 --device timed --topology "node:1 gpu:1" --checkpoint-dir E
+refuses 8 "cannot make" mpi 2 "$study" "${two[@]}" --checkpoint-dir a.h5/x
+run mpi 2 "$study" "${two[@]}" "${quick[@]}" --checkpoint-dir E --checkpoint-every 2 --test-throttle 1M --out e.h5
+expect_exit 6
+expect_stderr "--checkpoint-every 2: a save in mode staged takes" "the smallest interval is"
+
+# ---- damage: named, and the one before offered ----
+cp -r D/"$newest" kept
+damaged() { # CODE TEXT: and then it is whole again
+    refuses "$1" "$2" mpi 1 "$study" "${one[@]}" --resume-from D --validate
+    rm -rf D/"$newest" && cp -r kept D/"$newest"
+}
+offered="the one before is there: --resume-from D/$previous"
+flip() { # FILE OFFSET
+    printf '%b' "\\x$(printf %02x $((0x$(xxd -s "$2" -l 1 -p "$1") ^ 4)))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+place=$(python3 -c 'import json; print(json.load(open("kept/manifest.json"))["shards"][1]["arrays"][1])')
+flip D/"$newest"/rank-00001.h5 $((place + 400))
+damaged 8 "rank-00001.h5: moment1 of "
+flip D/"$newest"/rank-00001.h5 $((place + 400))
+damaged 8 "$offered"
+flip D/"$newest"/rank-00000.h5 2000
+damaged 8 "rank-00000.h5 is damaged or of another save"
+truncate -s 70000 D/"$newest"/rank-00000.h5
+damaged 8 "rank-00000.h5 has 70000 bytes, and"
+rm D/"$newest"/rank-00001.h5
+damaged 8 "rank-00001.h5 is missing"
+cp D/"$previous"/rank-00001.h5 D/"$newest"/rank-00001.h5
+damaged 8 "rank-00001.h5"
+flip D/"$newest"/manifest.json 3000
+damaged 8 "manifest.json is damaged"
+rm D/"$newest"/manifest.json
+run mpi 1 "$study" "${one[@]}" --resume-from D --validate # no longer a checkpoint: the one before is newest
+expect_exit 0
+rm -rf D/"$newest" && cp -r kept D/"$newest"
+run mpi 1 "$study" "${one[@]}" --resume-from "D/$previous" --validate
+expect_exit 0
+
+# ---- the folder vanishes while it is saved to: the study ends well, and says it once ----
+(while [ ! -e V/step-0000000003 ] && [ ! -e V/saving-0.tmp ]; do sleep 0.02; done
+    sleep 0.3
+    rm -rf V) &
+remover=$!
+run mpi 2 "$study" "${two[@]}" "${quick[@]}" --checkpoint-dir V --checkpoint-saves 3 --test-throttle 2M --out v.h5
+wait $remover
+expect_exit 0
+check "said once" test "$(grep -c "checkpoint" "$scratch/stderr")" = 1
+
+# ---- memory is no storage ----
+if [ "$(stat -f -c %T /dev/shm 2>/dev/null)" = tmpfs ]; then
+    shm=$(mktemp -d /dev/shm/scalestudy-cli.XXXXXX)
+    run mpi 1 "$study" --layout 1x1 "${quick[@]}" --checkpoint-dir "$shm/c" --checkpoint-saves 1 --out m.h5
+    expect_exit 0
+    expect_stderr "is on tmpfs: memory, not storage"
+    rm -rf "$shm"
+fi
+
+# ---- full, read-only ----
+mkdir disk
+if [ "${IN_NAMESPACE:-}" = yes ] && mount -t tmpfs -o size=9m tmpfs disk; then
+    # A save of two ranks takes 5 MB, and the files of two are made ready.
+    run mpi 2 "$study" "${two[@]}" "${quick[@]}" --checkpoint-dir disk/c --out f.h5
+    expect_exit 8
+    expect_stderr "No space left on device"
+    check "one line" test "$(without_launcher | grep -c checkpoint)" = 1
+    mount -o remount,size=14m disk # two are ready and one is kept: the third cannot be made ready
+    run mpi 2 "$study" "${two[@]}" "${quick[@]}" --checkpoint-dir disk/d --checkpoint-keep 0 --out g.h5
+    expect_exit 0
+    check "said once" test "$(grep -c "checkpoint: .*No space left" "$scratch/stderr")" = 1
+    run mpi 1 "$study" "${one[@]}" --resume-from disk/d --validate
+    expect_exit 0
+    mount -o remount,ro disk
+    refuses 8 "Read-only file system" mpi 2 "$study" "${two[@]}" --checkpoint-dir disk/e
+    umount disk
+fi
+finish

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "analysis/report_key.h"
 #include "analysis/report_notes.h"
 #include "analysis/report_table.h"
 
@@ -104,14 +105,13 @@ static double in_mib(int64_t bytes)
     return bytes > 0 ? (double)bytes / mib : (double)NAN;
 }
 
-static void class_row(struct table *t, const struct scaling_run *run, const struct memory_row *row,
-                      bool launches)
+static void class_row(struct table *t, const struct scaling *s, const struct scaling_run *run,
+                      const struct memory_row *row, bool launches)
 {
     const struct point_row *p = &run->account.record->point;
     char launch[32], largest[sizeof row->largest + 1];
     bool known = row->predicted_bytes > 0;
-    table_int(t, p->nodes);
-    table_int(t, p->ranks);
+    report_key_cells(t, s, p);
     table_text(t, p->parallel);
     if (launches) {
         notes_launch(launch, run);
@@ -139,16 +139,17 @@ void report_memory(FILE *to, const struct scaling *scaling, bool launches)
             "#\n# memory by class, of the rank that holds most: counted, predicted from the plan "
             "before anything was taken, the difference,\n# and the largest tensor in it; "
             "kernels: taken by their libraries; process: as the host or the GPU sees it\n");
-    table_open(&t, launches ? "nodes ranks parallel launch class rank peak_MiB predicted_MiB "
-                              "off_bytes largest_MiB largest"
-                            : "nodes ranks parallel class rank peak_MiB predicted_MiB off_bytes "
-                              "largest_MiB largest");
+    report_key_open(&t, scaling,
+                    launches ? "parallel launch class rank peak_MiB predicted_MiB "
+                               "off_bytes largest_MiB largest"
+                             : "parallel class rank peak_MiB predicted_MiB off_bytes "
+                               "largest_MiB largest");
     for (int i = 0; i < scaling->n_runs; i++)
         for (int c = 0; c < N_CLASSES; c++) {
             const struct memory_row *row =
                 report_memory_worst(scaling->runs[i].account.record, classes[c]);
             if (row != NULL && (row->peak_bytes > 0 || row->predicted_bytes > 0))
-                class_row(&t, &scaling->runs[i], row, launches);
+                class_row(&t, scaling, &scaling->runs[i], row, launches);
         }
     table_close(&t, to);
 }

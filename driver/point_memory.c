@@ -58,6 +58,15 @@ static int timed_device_fits(const struct job *job, const struct memory *m)
                 (double)m->bytes / 1e9, job->topology.name, has / 1e9, most);
 }
 
+/* Copies for the variants are a choice; what is left without them decides. */
+static const char *advice(const struct memory *m, int ranks, const struct discover_host *host)
+{
+    double bare = (double)ranks * (double)(m->bytes - m->item[MEMORY_SCRATCH]);
+    if (bare <= (double)host->memory_bytes)
+        return "take --scratch recreate, which does without copies of the state";
+    return "take a smaller model or micro-batch, recompute, or fewer ranks a host";
+}
+
 static int hosts_fit(const struct job *job, const struct point *point, const struct memory *m)
 {
     char most[256];
@@ -71,9 +80,10 @@ static int hosts_fit(const struct job *job, const struct point *point, const str
             return fail(
                 FAIL_USAGE,
                 "memory: host %s has %.1f GiB and %d rank%s there need%s %.1f GiB; a rank %.1f "
-                "GiB, %s: take a smaller model or micro-batch, recompute, or fewer ranks a host",
+                "GiB, %s: %s",
                 host->name, (double)host->memory_bytes / gib, ranks, ranks == 1 ? "" : "s",
-                ranks == 1 ? "s" : "", need / gib, (double)m->bytes / gib, most);
+                ranks == 1 ? "s" : "", need / gib, (double)m->bytes / gib, most,
+                advice(m, ranks, host));
     }
     return 0;
 }

@@ -197,10 +197,13 @@ void memory_say(const struct memory *memory, int class, double by, const char *u
                 size_t size)
 {
     int top = memory->top[class];
-    const struct memory_part *part = &memory->largest[top < 0 ? 0 : top];
     int n = snprintf(text, size, "%.1f %s of it for %s", (double)memory->class_bytes[class] / by,
                      unit, device_class_name(class));
-    if (top >= 0 && part->text[0] != '\0' && n > 0 && (size_t)n < size)
-        snprintf(text + n, size - (size_t)n, " (largest: %s, %.2f %s)", part->text,
-                 (double)part->bytes / by, unit);
+    if (top < 0 || n < 0 || (size_t)n >= size)
+        return;
+    const struct memory_part *part = &memory->largest[top];
+    bool named = part->text[0] != '\0';
+    snprintf(text + n, size - (size_t)n, " (largest: %s, %.2f %s)",
+             named ? part->text : memory_item_name(top),
+             (double)(named ? part->bytes : memory->item[top]) / by, unit);
 }

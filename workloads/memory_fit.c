@@ -297,7 +297,8 @@ static bool one_change(const struct memory_choice *from, const struct memory_cho
     const struct degrees *a = &from->degrees, *b = &to->degrees;
     bool same_model_split = a->tp == b->tp && a->pp == b->pp && a->cp == b->cp && a->ep == b->ep;
     int changes = 0;
-    if (!same_model_split)
+    bool stays_sharded = a->shard > 1 && b->shard > 1 && a->shard != b->shard;
+    if (!same_model_split || (stays_sharded && from->shard_stage != to->shard_stage))
         return false;
     if (a->shard != b->shard) {
         changes++;

@@ -34,8 +34,9 @@ refuses 6 "of it for activations (largest: gemm 16384 x 128256 x 4096, fp32" \
     "$study" --layout 1x1 --model llama-8b --micro-batch 4 --sequence 4096 --device timed --topology h100-8x400g
 refuses 6 "a device of h100-8x400g has 80.0 GB" \
     mpi 2 "$study" --layout 1x2 --model llama-8b --device timed --topology h100-8x400g --parallel dp=2
-refuses 6 "of it for optimizer (largest: head.weight 128256 x 4096, fp32" \
-    "$study" --layout 1x1 --model llama-8b --sequence 128
+refuses 6 "of it for optimizer (largest: head.weight 128256 x 8192, fp32" \
+    "$study" --layout 1x1 --model llama-70b --sequence 128 --validate --scratch recreate
+refuses 6 "of it for temporaries (largest: scratch copies, " "$study" --layout 1x1 --model llama-70b --sequence 128 --validate
 
 # ---- which layouts fit ----
 run "$report" check --fit --layout 1x2 --model llama-8b -d bf16 --memory 141GB --micro-batch 2,1 --sequence 4096
@@ -59,7 +60,7 @@ for r in rows:
         "parameters gradients optimizer activations temporaries communication".split())
     assert r["step_ms"] == "" and r["modelled_ms"] == ""
 PY
-run "$report" check --fit --layout 1x2 --model tiny --memory 1GiB --micro-batch 2 layouts.h5 --json
+run "$report" check --fit --layout 1x2 --model tiny --memory 8GB --micro-batch 2 layouts.h5 --json
 expect_exit 0
 check "step times that were measured stand beside the choices, fastest first" python3 - "$scratch/stdout" <<'PY'
 import json, sys
@@ -84,7 +85,8 @@ run mpi 2 "$study" --layout 1x2 --points 1x2 --parallel dp=2 --global-batch 8 --
 expect_exit 0
 run "$report" compare layouts.h5 again.h5
 expect_exit 0
-expect_stdout "recompute none full" "ranking at equal work: model tiny, 8 samples of 64 tokens a step, fp32, on 2 cpu devices" \
+check "recompute differs" grep -qE "policy +recompute +none +full" "$scratch/stdout"
+expect_stdout "ranking at equal work: model tiny, 8 samples of 64 tokens a step, fp32, on 2 cpu devices" \
     "the studies differ in policy" "unpaired" "difference from the fastest in ms"
 run "$report" compare layouts.h5 again.h5 --json
 check "four rows, each step the sum of its terms, recomputation seen where it is" python3 - "$scratch/stdout" <<'PY'

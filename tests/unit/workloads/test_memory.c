@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "workloads/memory.h"
+#include "workloads/memory_fit.h"
 #include "workloads/memory_formulas.h"
 #include "workloads/plan_check.h"
 #include "workloads/transformer.h"
@@ -288,8 +289,101 @@ static void the_driver_adds(void)
     plan_release(&plan);
 }
 
+/* ---- which layouts fit ---- */
+
+static struct memory_fit_ask ask_for(const struct model *m, const int64_t *micro_batches, int n)
+{
+    struct memory_fit_ask ask = {.model = m,
+                                 .nodes = 1,
+                                 .ranks_per_node = 4,
+                                 .micro_batch = micro_batches,
+                                 .n_micro_batch = n,
+                                 .capacity_bytes = 1e15};
+    policy_defaults(&ask.policy, m);
+    ask.policy.dtype = DTYPE_BF16;
+    return ask;
+}
+
+/* Over 4 ranks: tp in 1, 2, 4 and shard dividing dp are 6 tuples; those with shards have 3 stages. */
+static void all_layouts_are_tried(void)
+{
+    static const int64_t micro_batches[] = {2, 1};
+    struct model m = gpt(3, 256, 4, 1024);
+    struct memory_fit_ask ask = ask_for(&m, micro_batches, 2);
+    struct memory_fit fit;
+    CHECK_EQ(memory_fit_all(&fit, &ask), 0);
+    CHECK_EQ(fit.n_tuples, 6);
+    CHECK_EQ(fit.n, (3 + 3 * 3) * 3 * 2);
+    CHECK_EQ(fit.global_batch, 8);
+    for (int i = 0; i < fit.n; i++) { /* each as planned for itself, with all its micro-batches */
+        const struct memory_choice *c = &fit.choice[i];
+        struct asked asked = {.ranks = 4,
+                              .stage = c->shard_stage,
+                              .parallel = c->parallel,
+                              .micro_batch = c->micro_batch,
+                              .global_batch = 8,
+                              .recompute = c->recompute};
+        CHECK_EQ(c->micro_steps * c->micro_batch * c->degrees.dp, 8);
+        CHECK_EQ(c->bytes, memory_for(&m, &asked).bytes);
+        CHECK(c->over_bytes < 0 && isnan(c->modelled_s) && isnan(c->measured_s));
+    }
+    memory_fit_release(&fit);
+    ask.fixed.tp = 2;
+    CHECK_EQ(memory_fit_all(&fit, &ask), 0);
+    CHECK_EQ(fit.n_tuples, 2);
+    memory_fit_release(&fit);
+    ask.fixed.tp = 3;
+    CHECK_EQ(memory_fit_all(&fit, &ask), FAIL_USAGE);
+    CHECK_HAS(fail_message(), "no way to split gpt2-124m over 4 ranks is legal");
+    fail_clear();
+    CHECK(fit.choice == NULL && fit.n == 0);
+}
+
+static void what_fits_comes_first(void)
+{
+    static const int64_t micro_batches[] = {2, 1};
+    struct model m = gpt(3, 256, 4, 1024);
+    struct memory_fit_ask ask = ask_for(&m, micro_batches, 2);
+    struct memory_lever levers[MEMORY_LEVERS];
+    struct memory_fit fit;
+    ask.capacity_bytes = 60e6;
+    ask.beside_bytes = 10000000;
+    CHECK_EQ(memory_fit_all(&fit, &ask), 0);
+    fit.choice[7].measured_s = 2; /* whatever is measured comes before what is not */
+    fit.choice[9].measured_s = 1;
+    fit.choice[7].over_bytes = fit.choice[9].over_bytes = -1;
+    memory_fit_sort(&fit);
+    CHECK(fit.choice[0].measured_s == 1 && fit.choice[1].measured_s == 2);
+    int fits = 0, bases = 0;
+    for (int i = 0; i < fit.n; i++) {
+        const struct memory_choice *c = &fit.choice[i];
+        fits += c->over_bytes <= 0;
+        CHECK(i == 0 || (c->over_bytes <= 0) <= (fit.choice[i - 1].over_bytes <= 0));
+        CHECK(i < 2 || c->over_bytes == (double)c->bytes + 10e6 - 60e6);
+        bases += c->is_base;
+        int n = memory_fit_levers(&fit, c, levers);
+        for (int j = 0; j < n; j++) {
+            CHECK(levers[j].from == c && levers[j].to->bytes < c->bytes);
+            CHECK(j == 0 || levers[j].to->bytes >= levers[j - 1].to->bytes);
+            const struct memory_choice *to = levers[j].to;
+            bool sharding = to->degrees.shard != c->degrees.shard;
+            bool stage = to->shard_stage != c->shard_stage;
+            CHECK_EQ((to->recompute != c->recompute) + (to->micro_batch != c->micro_batch) +
+                         (sharding || stage),
+                     1);
+            CHECK(!sharding || c->degrees.shard == 1 || !stage);
+        }
+        CHECK(n > 0 || c->recompute == RECOMPUTE_FULL);
+    }
+    CHECK(fits > 2 && fits < fit.n);
+    CHECK_EQ(bases, fit.n_tuples);
+    memory_fit_release(&fit);
+}
+
 int main(void)
 {
+    all_layouts_are_tried();
+    what_fits_comes_first();
     zero_of_the_paper();
     activations_of_the_paper();
     sizes_of_models();

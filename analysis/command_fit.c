@@ -16,9 +16,9 @@
 enum { SEED = 1, SCHEMA = 1 };
 
 struct options {
-    char law[128], predict[256], map[512], format[32];
-    int residuals, unit, mode, algorithm;
-    int64_t devices, warm_up;
+    char law[128], predict[256], map[1024], devices[1024];
+    int residuals, unit, scaling, algorithm, format;
+    int64_t warm_up;
     bool csv, json;
 };
 
@@ -39,12 +39,13 @@ static const struct opt options[] = {
     ROW("unit", unit, OPT_CHOICE, "as-given", "as-given|devices|nodes", "", "what N counts"),
     ROW("algorithm", algorithm, OPT_CHOICE, "unknown", "unknown|ring|hierarchical", "",
         "that a table of collectives was measured with: decides the rate of an interface"),
-    ROW("mode", mode, OPT_CHOICE, "auto", "auto|strong|weak", "",
+    ROW("scaling", scaling, OPT_CHOICE, "auto", "auto|strong|weak", "",
         "of tables that do not say how they scale"),
-    ROW("map", map, OPT_TEXT, "", NULL, "FIGURE=COLUMN,...", "names of a table's columns"),
-    ROW("as", format, OPT_TEXT, "auto", NULL, "FORMAT", "what the files are, tables and logs"),
-    ROW("devices", devices, OPT_INT, "0", NULL, "", "of logs that do not say"),
-    ROW("warm-up", warm_up, OPT_INT, "1", NULL, "steps", "of a log, left out at least"),
+    ROW("map", map, OPT_TEXT, "", NULL, "name=column,...", "names of a table's columns"),
+    ROW("as", format, OPT_CHOICE, "auto", "auto|" IMPORT_FORMATS, "", "format of tables and logs"),
+    ROW("devices", devices, OPT_TEXT, "", NULL, "N[,N...]",
+        "of logs that do not say: one for all, or one for each"),
+    ROW("warm-up", warm_up, OPT_INT, "1", NULL, "samples", "of a log, left out at least"),
     ROW("csv", csv, OPT_BOOL, "off", NULL, "", "one line per point, parameter and forecast"),
     ROW("json", json, OPT_BOOL, "off", NULL, "", "the same as one object; versioned"),
 };
@@ -246,11 +247,13 @@ static void fit_collectives(struct output *out, const struct collective_tables *
     struct collective_fit *fits = must_alloc((size_t)tables->n + 1, sizeof *fits);
     for (int i = 0; i < tables->n; i++) {
         const struct collective_table *table = &tables->tables[i];
+        char name[64];
+        snprintf(name, sizeof name, "%.32s, %lld ranks", table->operation, (long long)table->ranks);
         int rc = collective_fit_init(&fits[i], table);
         if (rc == 0)
             say_collective(out, table, &fits[i]);
         else
-            refuse(out, table->operation, rc, fail_message());
+            refuse(out, name, rc, fail_message());
         fail_clear();
     }
     say_hierarchies(out, tables, fits);
@@ -259,23 +262,32 @@ static void fit_collectives(struct output *out, const struct collective_tables *
     free(fits);
 }
 
-/* What was not fitted, and what the tables contradict themselves in. */
+/* What was not fitted, and what the tables contradict themselves in; beside a CSV on stderr. */
 static void print_rest(const struct output *out, const struct fit_input *input)
 {
+    FILE *to = out->asked->csv ? stderr : stdout;
+    const char *mark = out->asked->csv ? "scalereport:" : "# -";
     size_t i;
     json_t *one;
-    json_array_foreach(out->refused, i, one)
-        printf("# - not fitted: %s: %s\n", json_string_value(json_object_get(one, "series")),
-               json_string_value(json_object_get(one, "why")));
+    json_array_foreach(out->refused, i, one) fprintf(
+        to, "%s not fitted: %s: %s\n", mark, json_string_value(json_object_get(one, "series")),
+        json_string_value(json_object_get(one, "why")));
     for (int k = 0; k < input->import.set.n_notes; k++)
-        printf("# - %s\n", input->import.set.notes[k].text);
+        fprintf(to, "%s %s:%d: %s\n", mark, input->import.set.notes[k].source,
+                input->import.set.notes[k].line, input->import.set.notes[k].text);
 }
 
-static int print_json(struct output *out)
+static int print_json(struct output *out, const struct series_set *set)
 {
-    json_t *all = json_pack("{s:s,s:i,s:O,s:O,s:O,s:O}", "program", "scalereport fit", "schema",
-                            (int)SCHEMA, "curves", out->curves, "collectives", out->collectives,
-                            "hierarchies", out->hierarchies, "refused", out->refused);
+    json_t *notes = json_array();
+    for (int k = 0; k < set->n_notes; k++)
+        json_array_append_new(notes,
+                              json_pack("{s:s,s:i,s:s}", "file", set->notes[k].source, "line",
+                                        set->notes[k].line, "note", set->notes[k].text));
+    json_t *all =
+        json_pack("{s:s,s:i,s:O,s:O,s:O,s:O,s:o}", "program", "scalereport fit", "schema",
+                  (int)SCHEMA, "curves", out->curves, "collectives", out->collectives,
+                  "hierarchies", out->hierarchies, "refused", out->refused, "notes", notes);
     int failed = json_dumpf(all, stdout, JSON_INDENT(2));
     printf("\n");
     json_decref(all);
@@ -304,8 +316,8 @@ static int say_all(const struct fit_input *input, const struct options *asked,
                                : fail(FAIL_USAGE, "fit: no curve and no table of collectives was "
                                                   "found in what was named");
     if (rc == 0 && asked->json)
-        rc = print_json(&out);
-    else if (rc == 0 && !asked->csv)
+        rc = print_json(&out, &input->import.set);
+    else if (rc == 0)
         print_rest(&out, input);
     json_decref(out.curves);
     json_decref(out.collectives);
@@ -316,7 +328,7 @@ static int say_all(const struct fit_input *input, const struct options *asked,
 
 int command_fit(int argc, char **argv)
 {
-    static const char *const modes[] = {"auto", "strong", "weak"};
+    char scaling[16], format[32];
     struct options asked;
     struct curve_fit_options how = {.seed = SEED};
     struct fit_input input = {0};
@@ -336,8 +348,10 @@ int command_fit(int argc, char **argv)
     TRY(read_sizes(asked.predict, &how));
     how.residual = asked.residuals == 0 ? FIT_RELATIVE : FIT_ABSOLUTE;
     how.unit = (enum regime_unit)asked.unit;
-    struct import_options reading = {asked.map, asked.format, asked.devices, asked.warm_up};
-    TRY(fit_input_read(&input, argv + first, argc - first, &reading, modes[asked.mode], SEED));
+    opt_text(opt_find(options, N_OPTIONS, "scaling"), &asked, scaling, sizeof scaling);
+    opt_text(opt_find(options, N_OPTIONS, "as"), &asked, format, sizeof format);
+    struct import_options reading = {.map = asked.map, .format = format, .warm_up = asked.warm_up};
+    TRY(fit_input_read(&input, argv + first, argc - first, &reading, asked.devices, scaling, SEED));
     rc = say_all(&input, &asked, &how);
 out:
     fit_input_release(&input);

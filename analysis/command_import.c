@@ -14,7 +14,6 @@
 #include "analysis/report_series.h"
 #include "base/err.h"
 #include "base/opt.h"
-#include "base/units.h"
 
 struct asked {
     char map[1024], devices[1024];
@@ -109,28 +108,6 @@ static int print_import(const struct import *import, const struct asked *asked)
     return rc;
 }
 
-/* The i-th number of the list, or its only one. */
-static int devices_of(const char *list, int i, int n, int64_t *out)
-{
-    int items = list[0] != '\0';
-    for (const char *at = list; (at = strchr(at, ',')) != NULL; at++)
-        items++;
-    *out = 0;
-    if (items == 0)
-        return 0;
-    if (items != 1 && items != n)
-        return fail(FAIL_USAGE, "--devices: %d numbers for %d files: give one, or one for each",
-                    items, n);
-    for (int skip = items == 1 ? 0 : i; skip > 0; skip--)
-        list = strchr(list, ',') + 1;
-    char item[32];
-    snprintf(item, sizeof item, "%.*s", (int)(strcspn(list, ",") < 31 ? strcspn(list, ",") : 31),
-             list);
-    if (units_parse_int(item, out) != 0 || *out < 1)
-        return fail(FAIL_USAGE, "--devices: \"%s\" is no number of devices", item);
-    return 0;
-}
-
 static int import_paths(char **paths, int n, const struct asked *asked)
 {
     static const char *const modes[] = {"auto", "strong", "weak"};
@@ -145,7 +122,7 @@ static int import_paths(char **paths, int n, const struct asked *asked)
     if (n == 0)
         return fail(FAIL_USAGE, "import: no file was named (see scalereport import --help)");
     for (int i = 0; i < n; i++) {
-        TRY(devices_of(asked->devices, i, n, &import_options.devices));
+        TRY(import_devices_of(asked->devices, i, n, &import_options.devices));
         TRY(import_file(&import, paths[i], &import_options));
     }
     TRY(import_group(&import, modes[asked->scaling]));

@@ -58,8 +58,11 @@ static void print_head(FILE *to, const struct curve_fit *f)
     if (f->n_fits > 0)
         fprintf(to,
                 "# fitted  %s residuals, %d points; +- is a standard error, low and high a 95 %% "
-                "profile interval\n#\n",
+                "profile interval\n",
                 f->fits[0].residual == FIT_RELATIVE ? "relative" : "absolute", r->n_points);
+    for (int i = 0; i < f->n_fits; i++)
+        fprintf(to, "#         %s: X = %s\n%s", f->fits[i].law->name, f->fits[i].law->formula,
+                i + 1 == f->n_fits ? "#\n" : "");
 }
 
 static const char *state_of(const struct fit *fit, int j)

@@ -90,16 +90,22 @@ static int read_studies(struct fit_input *out, char **paths, int n, uint64_t see
 }
 
 int fit_input_read(struct fit_input *out, char **paths, int n, const struct import_options *how,
-                   const char *mode, uint64_t seed)
+                   const char *devices, const char *scaling, uint64_t seed)
 {
-    int rc;
+    struct import_options one = *how;
+    int tables = 0, table = 0, rc;
     *out = (struct fit_input){0};
     TRY(read_studies(out, paths, n, seed));
     for (int i = 0; i < n; i++)
-        if (!is_study(paths[i]))
-            TRY(import_file(&out->import, paths[i], how));
+        tables += !is_study(paths[i]);
+    for (int i = 0; i < n; i++) {
+        if (is_study(paths[i]))
+            continue;
+        TRY(import_devices_of(devices, table++, tables, &one.devices));
+        TRY(import_file(&out->import, paths[i], &one));
+    }
     if (out->import.n_rows > 0)
-        TRY(import_group(&out->import, mode));
+        TRY(import_group(&out->import, scaling));
     return 0;
 out:
     fit_input_release(out);

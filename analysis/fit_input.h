@@ -16,8 +16,10 @@ struct fit_input {
     struct collective_tables calls; /* of study files */
 };
 
+/* `devices` as in import_devices_of, for the tables and logs among the paths, and `scaling` ("auto",
+ * "strong", "weak") for tables that do not say. */
 int fit_input_read(struct fit_input *out, char **paths, int n, const struct import_options *how,
-                   const char *mode, uint64_t seed);
+                   const char *devices, const char *scaling, uint64_t seed);
 void fit_input_release(struct fit_input *input);
 
 /* Series i of both kinds together, or NULL at the end. */

@@ -9,6 +9,7 @@
 #include "analysis/import_lines.h"
 #include "analysis/import_names.h"
 #include "base/err.h"
+#include "base/units.h"
 
 /* How much of a file is looked at to find out what it is. */
 enum { HEAD_LINES = 2000 };
@@ -161,4 +162,25 @@ void import_release(struct import *import)
     collective_tables_release(&import->collectives);
     series_set_release(&import->set);
     *import = (struct import){0};
+}
+
+int import_devices_of(const char *list, int i, int n, int64_t *out)
+{
+    int items = list[0] != '\0';
+    for (const char *at = list; (at = strchr(at, ',')) != NULL; at++)
+        items++;
+    *out = 0;
+    if (items == 0)
+        return 0;
+    if (items != 1 && items != n)
+        return fail(FAIL_USAGE, "--devices: %d numbers for %d files: give one, or one for each",
+                    items, n);
+    for (int skip = items == 1 ? 0 : i; skip > 0; skip--)
+        list = strchr(list, ',') + 1;
+    char item[32];
+    snprintf(item, sizeof item, "%.*s", (int)(strcspn(list, ",") < 31 ? strcspn(list, ",") : 31),
+             list);
+    if (units_parse_int(item, out) != 0 || *out < 1)
+        return fail(FAIL_USAGE, "--devices: \"%s\" is no number of devices", item);
+    return 0;
 }

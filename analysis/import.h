@@ -124,6 +124,9 @@ struct import {
 int import_file(struct import *import, const char *path, const struct import_options *options);
 void import_release(struct import *import);
 
+/* Of "8" (for all) or "8,16" (one for each of n files) that of file i; "": 0. FAIL_USAGE. */
+int import_devices_of(const char *list, int i, int n, int64_t *out);
+
 /* Names of the formats, in the order of the table in import.c. */
 #define IMPORT_FORMATS "mlperf|nccl-tests|nccl-tests-json|llm.c|megatron|torchtitan|csv"
 

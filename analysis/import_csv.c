@@ -193,7 +193,9 @@ static const char *check_figure(int index, double value, double scale)
     case INDEX:
         return whole && value >= 0.0 ? NULL : "is not a whole number of 0 or more";
     case POSITIVE:
-        return value > 0.0 ? NULL : "is zero or negative";
+        return !(value > 0.0)                  ? "is zero or negative"
+               : value < 1e-12 || value > 1e30 ? "was never measured: a damaged number"
+                                               : NULL;
     case SHARE:
         return value < 0.0                   ? "is negative"
                : value > 2.0 && scale == 1.0 ? "is no share: a column in percent is named with _pct"

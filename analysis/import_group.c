@@ -112,8 +112,10 @@ static int refuse_mixture(const struct import *import, const struct import_row *
                 mfu ? ", so that MFU means two things" : "");
 }
 
-static int place_row(const struct import *import, struct groups *groups, struct import_row *row)
+static int place_row(struct import *import, struct groups *groups, struct import_row *row)
 {
+    const struct import_row *other = NULL;
+    const char *differs = NULL;
     for (int i = groups->n - 1; i >= 0; i--) {
         struct import_row *head = groups->all[i].rows[0];
         const char *field = difference(head, row);
@@ -124,11 +126,18 @@ static int place_row(const struct import *import, struct groups *groups, struct 
             continue;
         if (field != NULL && row->word[WORD_SERIES][0] != '\0')
             return refuse_mixture(import, head, row, field);
-        if (field != NULL)
+        if (field != NULL) {
+            other = head;
+            differs = field;
             continue;
+        }
         group_add(&groups->all[i], row);
         return 0;
     }
+    if (differs != NULL)
+        series_set_note(&import->set, import->paths[row->file], row->line,
+                        "not the same work as line %d: %s differs, so a curve of its own begins",
+                        other->line, differs);
     group_add(groups_add(groups), row);
     return 0;
 }

@@ -165,14 +165,17 @@ struct stats_interval inputs_gap_ns(const struct scaling_row *row, const struct 
 }
 
 static const char *meaning(const struct scaling_row *row, const struct scaling_row *base,
-                           double gap)
+                           const struct stats_interval *gap)
 {
+    bool memory = strncmp(base->point->input, "memory", sizeof base->point->input) == 0;
+    if (gap->high < 0.0)
+        return is_file(row) ? "reading files costs less than what it is compared with, or the "
+                              "machine changed between the two points"
+                            : "copying batches from host memory costs less than making them";
     if (!is_file(row))
-        return gap < 0
-                   ? "copying batches from host memory costs less than making them"
-                   : "what copying batches from host memory costs beyond making them; no faster "
-                     "copy path wins more";
-    if (strncmp(base->point->input, "memory", sizeof base->point->input) == 0)
+        return "what copying batches from host memory costs beyond making them; no faster copy "
+               "path wins more";
+    if (memory)
         return "what reading files adds (storage, page cache, decoding); no faster storage wins "
                "more";
     return "what copying and reading add together; --input synthetic,memory,file:PATH tells them "
@@ -191,6 +194,6 @@ bool inputs_gap_sentence(char *text, size_t size, const struct scaling *s,
     snprintf(text, size, "input at %dx%d: %s - %s = %+.3f ms a step, interval %+.3f to %+.3f%s: %s",
              row->point->nodes, row->point->ranks_per_node, row->point->input, base->point->input,
              gap.value / 1e6, gap.low / 1e6, gap.high / 1e6, zero ? ", not told from 0" : "",
-             meaning(row, base, gap.value));
+             meaning(row, base, &gap));
     return true;
 }

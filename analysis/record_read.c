@@ -96,7 +96,7 @@ static bool take_table(struct receiver *receiver, const struct stream_message *m
     if ((of_point && out->n_points == 0) || (which == TABLE_point && message->n != 1) ||
         !spend(receiver, message->n, row_size))
         return false;
-    char *rows = must_alloc((size_t)message->n + 1, row_size);
+    char *rows = must_grow(NULL, (size_t)message->n + 1, row_size);
     bool whole = record_child_read(&receiver->child, rows, (size_t)message->n * row_size);
     struct record_point *point = of_point ? &out->points[out->n_points - 1] : NULL;
     int named = of_point ? point->point.point : 0;

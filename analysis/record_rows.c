@@ -9,7 +9,7 @@
 #include "analysis/record_hdf5.h"
 #include "base/err.h"
 
-enum { SLICE_BYTES = 4 << 20 };
+enum { SLICE_BYTES = 256 << 10 }; /* stays in the cache between file, child and pipe */
 
 /* What is wrong with how the table is stored, or NULL; *n is its number of rows. */
 static const char *storage_wrong(const struct stream_sender *sender, hid_t set, hid_t type,

@@ -15,12 +15,15 @@
 
 enum { REPORT_SCHEMA = 1 }; /* of the JSON form */
 
+struct report_work;
+
 /* Files of one study digest and their curve; all borrowed. */
 struct report {
     const struct record_file *const *files;
     int n_files;
     const struct scaling *scaling;
-    uint64_t seed; /* of the resampling */
+    uint64_t seed;                  /* of the resampling */
+    const struct report_work *work; /* what time to the same work is asked for; or NULL */
 };
 
 void report_text(FILE *to, const struct report *report);

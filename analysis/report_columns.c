@@ -8,76 +8,7 @@
 #include "analysis/report_checkpoints.h"
 #include "analysis/report_pace.h"
 #include "analysis/report_proof.h"
-
-double report_ms(double ns)
-{
-    return ns / 1e6;
-}
-
-double report_tflops_per_device(const struct scaling_row *row)
-{
-    const struct point_row *p = row->point;
-    if (!(p->model_flops_per_step > 0.0))
-        return NAN;
-    return p->model_flops_per_step / row->step_ns.value / p->ranks / 1e3;
-}
-
-double report_mfu(const struct scaling_row *row)
-{
-    return report_tflops_per_device(row) * 1e12 / row->peak_flops;
-}
-
-const char *report_status(const struct scaling_row *row)
-{
-    if (!row->valid)
-        return "invalid";
-    for (int i = 0; i < row->n_used; i++)
-        if (!row->runs[i].account.record->point.settled)
-            return "unsettled";
-    return "ok";
-}
-
-int64_t report_wrong(const struct scaling_row *row)
-{
-    int64_t wrong = 0;
-    for (int i = 0; i < row->n_runs; i++) {
-        const struct record_point *p = row->runs[i].account.record;
-        for (int64_t j = 0; j < p->gate.n; j++)
-            wrong += !p->gate.rows[j].passed;
-        for (int64_t j = 0; j < p->work.n; j++)
-            wrong += !p->work.rows[j].passed;
-    }
-    return wrong;
-}
-
-const struct scaling_run *report_slowest(const struct scaling_row *row)
-{
-    const struct scaling_run *worst = &row->runs[0];
-    for (int i = 1; i < row->n_used; i++)
-        if (row->runs[i].account.slowest_share > worst->account.slowest_share ||
-            worst->account.slowest < 0)
-            worst = &row->runs[i];
-    return worst;
-}
-
-const char *report_attribute(const struct report *report, const char *group, const char *name)
-{
-    const char *text = record_head_get(&report->files[0]->head, group, name);
-    return text != NULL ? text : "";
-}
-
-int64_t report_peak_bytes(const struct scaling_row *row)
-{
-    int64_t peak = -1;
-    for (int i = 0; i < row->n_used; i++) {
-        const struct record_point *p = row->runs[i].account.record;
-        for (int64_t j = 0; j < p->memory.n; j++)
-            if (strncmp(p->memory.rows[j].class, "process", sizeof(text16)) == 0 &&
-                p->memory.rows[j].peak_bytes > peak)
-                peak = p->memory.rows[j].peak_bytes;
-    }
-    return peak;
-}
+#include "analysis/report_work.h"
 
 /* Figures of one run, averaged by scaling_mean. */
 #define FIGURE(name, expression)                                                                   \
@@ -200,6 +131,13 @@ static int64_t or_unknown(int64_t value)
     return value < 0 ? REPORT_UNKNOWN : value;
 }
 
+static struct report_work_row ttw(const struct report *r, const struct scaling_row *row)
+{
+    struct report_work_row out;
+    report_work_of(r, row, &out);
+    return out;
+}
+
 #define MEAN(figure) scaling_mean(row, figure)
 #define UNMEASURED ((double)NAN)
 
@@ -250,7 +188,7 @@ static int64_t or_unknown(int64_t value)
     X(REAL, ckpt_complete_ms, report_ms(ckpt(row).complete_ns))                                    \
     X(REAL, ckpt_inflation_ms, report_ms(ckpt(row).inflation.value))                               \
     X(INTEGER, ckpt_accurate, ckpt_accurate(row))                                                  \
-    X(REAL, goodput_pct, UNMEASURED)                                                               \
+    X(REAL, goodput_pct, 100.0 * ttw(r, row).share)                                                \
     X(INTEGER, wrong, report_wrong(row))                                                           \
     X(TEXT, slowest_host, slowest_host(row))                                                       \
     X(TEXT, status, report_status(row))
@@ -281,6 +219,7 @@ static int64_t or_unknown(int64_t value)
     X(TEXT, gate, p->gate)                                                                         \
     X(TEXT, work, proof_of_work(row))                                                              \
     X(TEXT, why, p->why)                                                                           \
+    X(REAL, hfu_pct, 100.0 * report_hfu(row))                                                      \
     X(REAL, step_ms_mean, report_ms(row->step_ns.value))                                           \
     X(REAL, tokens_per_s_lo, row->tokens_per_s.low)                                                \
     X(REAL, tokens_per_s_hi, row->tokens_per_s.high)                                               \
@@ -313,6 +252,15 @@ static int64_t or_unknown(int64_t value)
     X(REAL, marginal_eff_pct, 100.0 * marginal(r, row, row->incremental.ratio.value))              \
     X(REAL, marginal_eff_lo_pct, 100.0 * marginal(r, row, row->incremental.ratio.low))             \
     X(REAL, marginal_eff_hi_pct, 100.0 * marginal(r, row, row->incremental.ratio.high))            \
+    X(REAL, hours_to_work, ttw(r, row).hours.value)                                                \
+    X(REAL, hours_to_work_lo, ttw(r, row).hours.low)                                               \
+    X(REAL, hours_to_work_hi, ttw(r, row).hours.high)                                              \
+    X(REAL, ttw_eff_pct, 100.0 * ttw(r, row).ttw.value)                                            \
+    X(REAL, ttw_eff_lo_pct, 100.0 * ttw(r, row).ttw.low)                                           \
+    X(REAL, ttw_eff_hi_pct, 100.0 * ttw(r, row).ttw.high)                                          \
+    X(REAL, throughput_factor, ttw(r, row).throughput)                                             \
+    X(REAL, samples_factor, ttw(r, row).samples)                                                   \
+    X(REAL, goodput_factor, ttw(r, row).goodput)                                                   \
     X(TRUTH, unpaired, row->speedup.unpaired || row->eff_node.unpaired)                            \
     X(REAL, exposed_stall_ms, MEAN(stall_ms))                                                      \
     X(REAL, exposed_interval_ms, MEAN(interval_ms))                                                \

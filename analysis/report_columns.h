@@ -31,6 +31,7 @@ void report_csv_value(FILE *to, struct report_value value);
 /* Figures that more than one form prints. */
 double report_tflops_per_device(const struct scaling_row *row);
 double report_mfu(const struct scaling_row *row); /* share; NaN without a peak */
+double report_hfu(const struct scaling_row *row); /* the same with what is recomputed */
 double report_ms(double ns);
 const char *report_status(const struct scaling_row *row); /* ok, unsettled, invalid */
 int64_t report_wrong(const struct scaling_row *row);      /* checks that failed, all runs */

@@ -5,6 +5,7 @@
 
 #include "analysis/inputs.h"
 #include "analysis/report_columns.h"
+#include "analysis/report_key.h"
 #include "analysis/report_table.h"
 
 static bool is_worth_a_table(const struct report *report)
@@ -38,8 +39,7 @@ static void input_row(struct table *t, const struct scaling *s, const struct sca
     const struct record_point *record = row->runs[0].account.record;
     struct inputs in;
     inputs_of_point(&in, record);
-    table_int(t, row->point->nodes);
-    table_int(t, row->point->ranks);
+    report_key_cells(t, s, row->point);
     table_text(t, row->point->input);
     table_real(t, report_ms(row->step_ns.value), 3);
     gap_cells(t, s, row);
@@ -65,8 +65,9 @@ void report_inputs_text(FILE *to, const struct report *report)
             "%%; workers %s, prefetch %s batches\n",
             report_attribute(report, "study", "input-workers"),
             report_attribute(report, "study", "prefetch"));
-    table_open(&t, "nodes ranks input step_ms of_synth base gap_ms +-_ms input_ms wait_ms "
-                   "starved_% depth read_KiB cpu_ms worker_cpu_ms resident_MiB");
+    report_key_open(&t, s,
+                    "input step_ms of_synth base gap_ms +-_ms input_ms wait_ms "
+                    "starved_% depth read_KiB cpu_ms worker_cpu_ms resident_MiB");
     for (int i = 0; i < s->n_rows; i++)
         input_row(&t, s, &s->rows[i]);
     table_close(&t, to);

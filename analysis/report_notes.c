@@ -8,6 +8,7 @@
 
 #include "analysis/inputs.h"
 #include "analysis/report_columns.h"
+#include "analysis/report_key.h"
 #include "analysis/report_memory.h"
 #include "analysis/report_pace.h"
 #include "base/err.h"
@@ -70,7 +71,7 @@ static bool is_noisy(const struct scaling_run *run)
 bool notes_noisy(char *text, size_t size, const struct scaling *scaling)
 {
     const struct scaling_run *worst = NULL;
-    char shape[32], factor[32] = "more than can be bounded";
+    char shape[REPORT_KEY], factor[32] = "more than can be bounded";
     text[0] = '\0';
     for (int i = 0; i < scaling->n_runs; i++)
         if (is_noisy(&scaling->runs[i]) &&
@@ -78,7 +79,7 @@ bool notes_noisy(char *text, size_t size, const struct scaling *scaling)
             worst = &scaling->runs[i];
     if (worst == NULL)
         return false;
-    notes_shape(shape, &worst->account.record->point);
+    report_key_text(shape, scaling, &worst->account.record->point);
     if (isfinite(noise_of(&worst->account)))
         snprintf(factor, sizeof factor, "up to x%.2g", noise_of(&worst->account));
     snprintf(text, size,
@@ -102,10 +103,10 @@ static void list_points(char *text, size_t size, const struct scaling *s,
     size_t used = 0;
     text[0] = '\0';
     for (int i = 0; i < s->n_rows && used < size; i++) {
-        char shape[32];
+        char shape[REPORT_KEY];
         if (!has(&s->rows[i]))
             continue;
-        notes_shape(shape, s->rows[i].point);
+        report_key_text(shape, s, s->rows[i].point);
         used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", shape);
     }
 }
@@ -166,14 +167,14 @@ static bool describe_base(char *text, size_t size, const struct scaling *s,
                           const struct scaling_row *row, const struct scaling_ratio *ratio,
                           const char *name)
 {
-    char shape[32], launch[32];
+    char shape[REPORT_KEY], launch[32];
     size_t used;
     int n = 0;
     text[0] = '\0';
     if (ratio->base < 0 || !ratio->partial || ratio->unpaired)
         return false;
     const struct scaling_row *base = &s->rows[ratio->base];
-    notes_shape(shape, base->point);
+    report_key_text(shape, s, base->point);
     used = (size_t)snprintf(text, size, "%s within launch", name);
     for (int i = 0; i < base->n_used && used < size; i++)
         if (scaling_shares(row, &base->runs[i])) {
@@ -189,7 +190,7 @@ static bool describe_base(char *text, size_t size, const struct scaling *s,
 /* Points of one base and its launches, in one sentence. */
 static void about_base(struct notes *notes, const struct scaling *s, bool node, const char *name)
 {
-    char text[256], other[256], list[256], shape[32];
+    char text[256], other[256], list[256], shape[REPORT_KEY];
     for (int i = 0; i < s->n_rows; i++) {
         const struct scaling_row *row = &s->rows[i];
         size_t used = 0;
@@ -202,7 +203,7 @@ static void about_base(struct notes *notes, const struct scaling *s, bool node, 
             if (strcmp(text, other) != 0)
                 continue;
             first = first && j >= i;
-            notes_shape(shape, too->point);
+            report_key_text(shape, s, too->point);
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? ", " : "",
                                      shape);
         }
@@ -237,10 +238,10 @@ static void about_validity(struct notes *notes, const struct scaling_row *row, b
 {
     for (int i = 0; i < row->n_runs; i++) {
         const struct point_row *p = &row->runs[i].account.record->point;
-        char shape[32], launch[32];
+        char shape[REPORT_KEY], launch[32];
         if (p->valid)
             continue;
-        notes_shape(shape, p);
+        report_key_text(shape, notes->scaling, p);
         notes_launch(launch, &row->runs[i]);
         note(notes, "INVALID: point %d (%s)%s%s: %s; it enters no curve and is no base", p->point,
              shape, launches ? ", launch " : "", launches ? launch : "",
@@ -260,8 +261,8 @@ static bool disagrees(const struct account *a)
 static void about_account(struct notes *notes, const struct account *a)
 {
     const struct point_row *p = &a->record->point;
-    char shape[32];
-    notes_shape(shape, p);
+    char shape[REPORT_KEY];
+    report_key_text(shape, notes->scaling, p);
     if (a->only_instrumented)
         note(notes, "%s: every full step was instrumented; capacity includes the stamps", shape);
     if (a->n_incomplete > 0)
@@ -285,8 +286,8 @@ static void about_account(struct notes *notes, const struct account *a)
 
 static void about_pace(struct notes *notes, const struct scaling_run *run)
 {
-    char shape[32], text[512];
-    notes_shape(shape, &run->account.record->point);
+    char shape[REPORT_KEY], text[512];
+    report_key_text(shape, notes->scaling, &run->account.record->point);
     if (report_pace_shift(text, sizeof text, &run->account))
         note(notes, "%s: %s", shape, text);
     if (report_pace_straggler(text, sizeof text, run))
@@ -295,9 +296,9 @@ static void about_pace(struct notes *notes, const struct scaling_run *run)
 
 static void about_steps(struct notes *notes, const struct record_point *point)
 {
-    char shape[32];
+    char shape[REPORT_KEY];
     int32_t skipped = 0;
-    notes_shape(shape, &point->point);
+    report_key_text(shape, notes->scaling, &point->point);
     for (int64_t i = 0; i < point->steps.n; i++)
         skipped = point->steps.rows[i].skipped > skipped ? point->steps.rows[i].skipped : skipped;
     if (skipped > 0)
@@ -306,8 +307,8 @@ static void about_steps(struct notes *notes, const struct record_point *point)
 
 static void about_events(struct notes *notes, const struct record_point *point)
 {
-    char shape[32];
-    notes_shape(shape, &point->point);
+    char shape[REPORT_KEY];
+    report_key_text(shape, notes->scaling, &point->point);
     for (int64_t i = 0; i < point->events.n; i++) {
         const struct event_row *e = &point->events.rows[i];
         if (strncmp(e->text, "emulated", 8) == 0 || strncmp(e->text, "oversubscribed", 14) == 0)
@@ -358,19 +359,19 @@ static void about_loaded(struct notes *notes, const struct scaling *s)
         notes_shape(shape, row->point);
         if (isfinite(r->low) && isfinite(r->high))
             snprintf(ends, sizeof ends, " (%.1f to %.1f)", 100.0 * r->low, 100.0 * r->high);
-        note(notes, "%s while all %d nodes did the same gives %.1f %%%s of what it gives alone%s",
-             shape, row->point->copies, 100.0 * r->value, ends,
-             fabs(r->value - 1.0) > 0.02
-                 ? ": nodes share something, and efficiency is given against "
-                   "both bases"
-                 : "");
+        bool told = r->low > 1.0 || r->high < 1.0;
+        note(notes, "%s while all %d nodes did the same gives %.1f %%%s of what it gives alone%s%s",
+             shape, row->point->copies, 100.0 * r->value, ends, told ? "" : ", not told from 100 %",
+             fabs(r->value - 1.0) <= 0.02 ? ""
+             : told ? ": nodes share something, and efficiency is given against both bases"
+                    : ": efficiency is given against both bases");
     }
 }
 
 void notes_collect(struct notes *out, const struct report *report)
 {
     const struct scaling *s = report->scaling;
-    *out = (struct notes){0};
+    *out = (struct notes){.scaling = s};
     char noise[256];
     if (notes_noisy(noise, sizeof noise, s))
         note(out, "%s", noise);

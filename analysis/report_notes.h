@@ -13,6 +13,7 @@
 #include "analysis/report.h"
 
 struct notes {
+    const struct scaling *scaling; /* borrowed */
     int n, room;
     char **text; /* [n], owned */
 };

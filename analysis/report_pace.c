@@ -4,6 +4,7 @@
 
 #include "analysis/claim.h"
 #include "analysis/report_columns.h"
+#include "analysis/report_key.h"
 #include "analysis/report_notes.h"
 #include "analysis/report_table.h"
 
@@ -42,10 +43,9 @@ const char *report_pace_loss(const struct report *report, const struct scaling_r
     return efficiency->value < 1.0 ? "lost" : "gained";
 }
 
-static void pace_row(struct table *t, const struct scaling_row *row)
+static void pace_row(struct table *t, const struct scaling *s, const struct scaling_row *row)
 {
-    table_int(t, row->point->nodes);
-    table_int(t, row->point->ranks);
+    report_key_cells(t, s, row->point);
     table_int(t, row->levels.n_launches);
     table_int(t, row->levels.n_steps);
     table_real(t, 100.0 * row->levels.independent, 2);
@@ -59,11 +59,11 @@ static void pace_row(struct table *t, const struct scaling_row *row)
 
 static void loss_row(struct table *t, const struct report *report, const struct scaling_row *row)
 {
+    const struct scaling *s = report->scaling;
     struct stats_interval aa = {NAN, NAN, NAN, 0};
     if (row->efficiency.base >= 0)
-        aa = widest_aa(report->scaling, row);
-    table_int(t, row->point->nodes);
-    table_int(t, row->point->ranks);
+        aa = widest_aa(s, row);
+    report_key_cells(t, s, row->point);
     table_real(t, 100.0 * row->efficiency.ratio.value, 2);
     table_real(t, 100.0 * row->efficiency.ratio.low, 2);
     table_real(t, 100.0 * row->efficiency.ratio.high, 2);
@@ -81,16 +81,17 @@ void report_pace(FILE *to, const struct report *report)
         "#\n# what an interval is made of: half widths (95 %%) of the mean step in %% of it, if "
         "steps were independent, by steps within\n# a launch, by launches; next: where the "
         "mean step of one more launch falls (95 %%, from two launches on)\n");
-    table_open(&t, "nodes ranks launches steps independent_% steps_% launches_% dominates next_ms "
-                   "next_low next_high");
+    report_key_open(&t, s,
+                    "launches steps independent_% steps_% launches_% dominates next_ms "
+                    "next_low next_high");
     for (int i = 0; i < s->n_rows; i++)
-        pace_row(&t, &s->rows[i]);
+        pace_row(&t, s, &s->rows[i]);
     table_close(&t, to);
     fprintf(
         to,
         "#\n# is the loss real: efficiency against the base of the curve beside the widest A/A of "
         "both points; undecided where its\n# interval has 100 %% in it or A/A reaches as far\n");
-    table_open(&t, "nodes ranks eff_% eff_low eff_high A/A_low A/A_high loss");
+    report_key_open(&t, s, "eff_% eff_low eff_high A/A_low A/A_high loss");
     for (int i = 0; i < s->n_rows; i++)
         loss_row(&t, report, &s->rows[i]);
     table_close(&t, to);

@@ -10,6 +10,7 @@
 
 #include "analysis/report_columns.h"
 #include "analysis/report_notes.h"
+#include "analysis/report_plot_laws.h"
 #include "base/err.h"
 
 extern char **environ;
@@ -79,8 +80,9 @@ static void interval(FILE *to, const struct stats_interval *x, double scale)
 struct curve {
     const struct report *report;
     int set;
-    char name[200];
+    char name[400];
     int drawn[2]; /* points that failed, points that count */
+    struct plot_laws laws;
 };
 
 static const struct scaling_row *next_row(const struct curve *curve, int *i)
@@ -92,24 +94,38 @@ static const struct scaling_row *next_row(const struct curve *curve, int *i)
     return NULL;
 }
 
-static void name_curve(struct curve *curve)
+/* Not by data parallelism alone: that is what the axis of devices is. */
+static bool is_split(const struct point_row *p)
+{
+    return strncmp(p->parallel, "dp=", 3) != 0 || strchr(p->parallel, ',') != NULL;
+}
+
+static void name_curve(struct curve *curve, int number)
 {
     int i = 0;
     const struct point_row *p = next_row(curve, &i)->point;
-    snprintf(curve->name, sizeof curve->name, "%.48s, %.12s scaling, %.16s, %.16s%s%.64s", p->model,
-             p->scaling, p->dtype, p->device, p->parallel[0] != '\0' ? ", " : "", p->parallel);
+    size_t used = (size_t)snprintf(
+        curve->name, sizeof curve->name, "(%d) %.48s, %.12s scaling, %.16s, %.16s%s%.64s%s%.64s",
+        number, p->model, p->scaling, p->dtype, p->device, p->topology[0] != '\0' ? ": " : "",
+        p->topology, is_split(p) ? ", " : "", is_split(p) ? p->parallel : "");
+    if (curve->report->scaling->n_sets > 1)
+        snprintf(curve->name + used, sizeof curve->name - used, ", %lld tokens, %.64s",
+                 (long long)p->sequence, p->input);
 }
 
+/* The first SETS_MAX curves; returns how many there are. */
 static int collect(const struct report *reports, int n, struct curve *curves)
 {
     int found = 0;
     for (int r = 0; r < n; r++) {
         const struct scaling *s = reports[r].scaling;
-        for (int i = 0; i < s->n_rows && found < SETS_MAX; i++) {
+        for (int i = 0; i < s->n_rows; i++) {
             if (i > 0 && s->rows[i].set == s->rows[i - 1].set)
                 continue;
-            curves[found] = (struct curve){.report = &reports[r], .set = s->rows[i].set};
-            name_curve(&curves[found++]);
+            if (found++ >= SETS_MAX)
+                continue;
+            curves[found - 1] = (struct curve){.report = &reports[r], .set = s->rows[i].set};
+            name_curve(&curves[found - 1], found);
         }
     }
     return found;
@@ -179,17 +195,26 @@ static int write_steps(FILE *to, const struct curve *curves, int n)
 
 /* ---- the panels ---- */
 
+/* Where curve k of n draws its points: beside those of the others, at one number of devices. */
+static double aside(int k, int n)
+{
+    return pow(2.0, 0.06 * (k - (n - 1) / 2.0));
+}
+
 /* Separates the parts of one plot command. */
 static const char *next_part(int *n)
 {
     return (*n)++ > 0 ? ", \\\n    " : "plot ";
 }
 
-static void plot_throughput(FILE *to, const struct curve *curves, int n)
+static void plot_throughput(FILE *to, const struct curve *curves, int n, int left_out)
 {
-    int parts_done = 0;
-    fputs("set logscale xy 2\nset logscale y 10\nset xlabel 'devices'\n"
-          "set ylabel 'tokens/s, all devices'\nset key top left noenhanced\n"
+    int parts_done = 0, first_fitted = 0;
+    while (first_fitted < n && curves[first_fitted].laws.n == 0)
+        first_fitted++;
+    fputs("set logscale xy 2\nset logscale y 10\nset autoscale xfix\nset xlabel 'devices'\n"
+          "set ylabel 'tokens/s, all devices'\nset key tmargin left Left reverse vertical maxcols "
+          "1 noenhanced\n"
           "set offsets graph 0.05, graph 0.05, 0, 0\n",
           to);
     for (int k = 0; k < n; k++) {
@@ -197,27 +222,36 @@ static void plot_throughput(FILE *to, const struct curve *curves, int n)
             fprintf(to, "%s$curve_%d using 1:5 with lines dt 2 lc %d title '%s'",
                     next_part(&parts_done), k, k + 1,
                     k == 0 ? "ideal: the base times devices" : "");
-            fprintf(to, "%s$curve_%d using 1:2:3:4 with yerrorbars pt 7 lc %d title ",
-                    next_part(&parts_done), k, k + 1);
+            fprintf(to, "%s$curve_%d using ($1*%.4f):2:3:4 with yerrorbars pt 7 lc %d title ",
+                    next_part(&parts_done), k, aside(k, n), k + 1);
             quote(to, curves[k].name);
+            report_plot_laws(to, REPORT_PLOT_RATE, k, &curves[k].laws, k == first_fitted);
         }
         if (curves[k].drawn[0] > 0)
             fprintf(to,
                     "%s$invalid_%d using 1:2 with points pt 2 lc 'grey' title 'failed its gate'",
                     next_part(&parts_done), k);
     }
+    if (left_out > 0)
+        fprintf(to, "%sNaN with points lc 'white' title 'curves that are not drawn: %d'",
+                next_part(&parts_done), left_out);
     fputc('\n', to);
 }
 
 static void plot_efficiency(FILE *to, const struct curve *curves, int n)
 {
-    fputs("unset logscale y\nset ylabel 'efficiency against the base, %'\nset yrange [0:110]\n"
-          "set key bottom left\nplot 100 with lines dt 2 lc 'black' title 'ideal'",
+    fputs("unset logscale y\nset ylabel 'efficiency against the base, %'\nset yrange [0:110<*]\n"
+          "set key inside bottom left Right noreverse\nplot 100 with lines dt 2 lc 'black' title "
+          "'ideal'",
           to);
     for (int k = 0; k < n; k++)
         if (curves[k].drawn[1] > 0)
-            fprintf(to, ", \\\n    $curve_%d using 1:6:7:8 with yerrorbars pt 7 lc %d title '%s'",
-                    k, k + 1, k == 0 ? "measured, 95 % interval" : "");
+            fprintf(
+                to,
+                ", \\\n    $curve_%d using ($1*%.4f):6:7:8 with yerrorbars pt 7 lc %d title '%s'",
+                k, aside(k, n), k + 1, k == 0 ? "measured, 95 % interval" : "");
+    for (int k = 0; k < n; k++)
+        report_plot_laws(to, REPORT_PLOT_EFFICIENCY, k, &curves[k].laws, false);
     fputc('\n', to);
 }
 
@@ -225,7 +259,7 @@ static void plot_steps(FILE *to)
 {
     fputs(
         "unset logscale x\nunset offsets\nset yrange [0:*]\nset xlabel 'nodes x devices per node'\n"
-        "set ylabel 'instrumented step, ms'\nset key top right invert\n"
+        "set ylabel 'instrumented step, ms'\nset key inside top right invert\n"
         "set style data histograms\nset style histogram rowstacked\n"
         "set style fill solid 0.8 border -1\nset boxwidth 0.7\nset xtics rotate by -30\nplot ",
         to);
@@ -238,17 +272,19 @@ static void write_script(FILE *to, const struct report *reports, int n, const ch
                          const char *title)
 {
     struct curve curves[SETS_MAX];
-    int found = collect(reports, n, curves);
+    int all = collect(reports, n, curves), found = all < SETS_MAX ? all : SETS_MAX;
     fprintf(to, "set terminal %s\nset output ", terminal_of(path));
     quote(to, path);
     fputs("\nset encoding utf8\nset grid\n", to);
-    for (int k = 0; k < found; k++)
+    for (int k = 0; k < found; k++) {
         write_data(to, &curves[k], k);
+        report_plot_laws_data(to, curves[k].report, curves[k].set, k, &curves[k].laws);
+    }
     int steps = write_steps(to, curves, found);
     fprintf(to, "set multiplot layout %d,1 title ", steps > 0 ? 3 : 2);
     quote(to, title[0] != '\0' ? title : "scalestudy: measured points with 95 % intervals");
     fputs(" noenhanced\nset xtics 2\n", to);
-    plot_throughput(to, curves, found);
+    plot_throughput(to, curves, found, all - found);
     plot_efficiency(to, curves, found);
     if (steps > 0)
         plot_steps(to);

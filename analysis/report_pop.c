@@ -1,6 +1,7 @@
 #include <math.h>
 
 #include "analysis/pop.h"
+#include "analysis/report_key.h"
 #include "analysis/report_table.h"
 #include "analysis/report_text.h"
 
@@ -14,12 +15,11 @@ void report_text_pop(FILE *to, const struct scaling *scaling)
         return;
     fprintf(to, "#\n# why efficiency falls, instrumented steps: global = parallel x computation, "
                 "parallel = balance x comm x orch\n");
-    table_open(&t, "nodes ranks global_% parallel_% balance_% comm_% orch_% computation_%");
+    report_key_open(&t, scaling, "global_% parallel_% balance_% comm_% orch_% computation_%");
     for (int i = 0; i < scaling->n_rows; i++) {
         const struct scaling_row *row = &scaling->rows[i];
         struct pop pop = pop_of(scaling, row);
-        table_int(&t, row->point->nodes);
-        table_int(&t, row->point->ranks);
+        report_key_cells(&t, scaling, row->point);
         table_real(&t, 100.0 * pop.global, 1);
         table_real(&t, 100.0 * pop.parallel, 1);
         table_real(&t, 100.0 * pop.balance, 1);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "analysis/report_key.h"
 #include "analysis/report_notes.h"
 
 /* A text that grows until it is full. */
@@ -57,10 +58,10 @@ static void add_failures(struct sentence *s, const struct scaling *scaling)
         const struct record_point *p = scaling->runs[i].account.record;
         const struct work_row *work = work_failure(p);
         int64_t gate = gate_failures(p);
-        char shape[32];
+        char shape[REPORT_KEY];
         if (gate == 0 && work == NULL)
             continue;
-        notes_shape(shape, &p->point);
+        report_key_text(shape, scaling, &p->point);
         add(s, "%s%s", s->used == 0 ? "FAILED: " : "; ", shape);
         if (gate > 0)
             add(s, " %lld of %lld gate checks", (long long)gate, (long long)p->gate.n);

@@ -227,9 +227,10 @@ static void print_base(FILE *to, const struct series *s)
 
 static void print_mfu(FILE *to, const struct series *s)
 {
-    bool any = false, printed = false;
+    bool any = false, printed = false, again = false;
     for (int i = 0; i < s->n_points; i++) {
         any |= !isnan(s->points[i].mfu) || !isnan(s->points[i].hfu);
+        again |= s->points[i].hfu > s->points[i].mfu * (1.0 + 1e-9);
         printed |=
             !isnan(s->points[i].printed[PRINTED_MFU]) || !isnan(s->points[i].printed[PRINTED_HFU]);
     }
@@ -244,6 +245,9 @@ static void print_mfu(FILE *to, const struct series *s)
     else
         fprintf(to, "; no peak known");
     fprintf(to, "\n");
+    if (again)
+        fprintf(to, "# HFU     the same peak, with the FLOPs that the source computes again%s\n",
+                s->rate == SERIES_TFLOPS ? "; its TFLOP/s contain them" : "");
 }
 
 static const char *coverage(const struct series *s)

@@ -3,14 +3,15 @@
 #include <math.h>
 #include <string.h>
 
-#include "analysis/report_columns.h"
 #include "analysis/report_checkpoints.h"
+#include "analysis/report_columns.h"
 #include "analysis/report_inputs.h"
 #include "analysis/report_laws.h"
 #include "analysis/report_notes.h"
 #include "analysis/report_pace.h"
 #include "analysis/report_proof.h"
 #include "analysis/report_table.h"
+#include "analysis/report_work.h"
 #include "analysis/run_record.h"
 
 static const char *plural(int64_t n)
@@ -108,6 +109,11 @@ static void print_bases(FILE *to, const struct scaling *s, int set)
     }
 }
 
+static bool recomputes(const struct scaling_row *row)
+{
+    return report_hfu(row) > report_mfu(row) * (1.0 + 1e-9);
+}
+
 static void print_mfu(FILE *to, const struct scaling_row *row)
 {
     if (isnan(row->peak_flops)) {
@@ -117,10 +123,16 @@ static void print_mfu(FILE *to, const struct scaling_row *row)
     fprintf(
         to,
         "# MFU     model FLOPs (forward and backward, causal half, logits, no recompute) over a "
-        "%s:\n#         %.4g TFLOP/s a device (%s)\n",
+        "%s:\n#         %.4g TFLOP/s a device, %s, dense (%s)\n",
         row->point->topology[0] != '\0' ? "peak of the topology"
                                         : "measured rate, not a vendor's peak",
-        row->peak_flops / 1e12, row->peak_source);
+        row->peak_flops / 1e12, row->point->dtype, row->peak_source);
+    if (isnan(report_hfu(row)))
+        fprintf(to, "# HFU     not given: what was recomputed is not recorded\n");
+    else
+        fprintf(to, "# HFU     %s\n",
+                recomputes(row) ? "the same peak, with the FLOPs that are computed again"
+                                : "is MFU: nothing is computed again");
 }
 
 /* The larger side of an interval; NaN where one of them has no end. */
@@ -166,15 +178,24 @@ static bool loaded_differs(const struct scaling *s, int set)
     return false;
 }
 
+static bool any_recomputes(const struct scaling *s, int set)
+{
+    for (int i = 0; i < s->n_rows; i++)
+        if (s->rows[i].set == set && recomputes(&s->rows[i]))
+            return true;
+    return false;
+}
+
 static void print_curve(FILE *to, const struct scaling *s, int set)
 {
     struct table t;
-    bool loaded = loaded_differs(s, set);
-    table_open(&t, loaded
-                       ? "nodes ranks tokens/s +-_% tokens/s/dev speedup +- eff_dev_% eff_node_% "
-                         "eff_loaded_% inc_% step_ms TFLOP/s/dev MFU_% steps gate status"
-                       : "nodes ranks tokens/s +-_% tokens/s/dev speedup +- eff_dev_% eff_node_% "
-                         "inc_% step_ms TFLOP/s/dev MFU_% steps gate status");
+    char names[256];
+    bool loaded = loaded_differs(s, set), again = any_recomputes(s, set);
+    snprintf(names, sizeof names,
+             "nodes ranks tokens/s +-_%% tokens/s/dev speedup +- eff_dev_%% eff_node_%%%s inc_%% "
+             "step_ms TFLOP/s/dev MFU_%%%s steps gate status",
+             loaded ? " eff_loaded_%" : "", again ? " HFU_%" : "");
+    table_open(&t, names);
     for (int i = 0; i < s->n_rows; i++) {
         const struct scaling_row *row = &s->rows[i];
         if (row->set != set)
@@ -194,6 +215,8 @@ static void print_curve(FILE *to, const struct scaling *s, int set)
         table_real(&t, report_ms(row->step_ns.value), 3);
         table_digits(&t, report_tflops_per_device(row), 3);
         table_real(&t, 100.0 * report_mfu(row), 1);
+        if (again)
+            table_real(&t, 100.0 * report_hfu(row), 1);
         table_int(&t, row->step_ns.n);
         table_text(&t, is_timed(row) ? "no-numerics" : row->point->gate);
         flags_cell(&t, row);
@@ -280,6 +303,7 @@ void report_text(FILE *to, const struct report *report)
     for (int i = 0; i < s->n_rows; i++)
         if (i == 0 || s->rows[i].set != s->rows[i - 1].set)
             print_set(to, s, i);
+    report_work_text(to, report);
     report_inputs_text(to, report);
     report_checkpoints_text(to, report);
     print_notes(to, report);

@@ -5,17 +5,17 @@
 #include <string.h>
 
 #include "analysis/report_columns.h"
+#include "analysis/report_key.h"
 #include "analysis/report_memory.h"
 #include "analysis/report_notes.h"
 #include "analysis/report_table.h"
 
 /* Who a row is about; with several launches a point may have several rows. */
-static void key_cells(struct table *t, const struct scaling_run *run, bool launches)
+static void key_cells(struct table *t, const struct scaling *s, const struct scaling_run *run,
+                      bool launches)
 {
-    const struct point_row *p = &run->account.record->point;
     char launch[32];
-    table_int(t, p->nodes);
-    table_int(t, p->ranks);
+    report_key_cells(t, s, &run->account.record->point);
     notes_launch(launch, run);
     if (launches)
         table_text(t, launch);
@@ -31,11 +31,12 @@ static void slowest_cell(struct table *t, const struct scaling_run *run)
     table_text(t, text);
 }
 
-static void stability_row(struct table *t, const struct scaling_run *run, bool launches)
+static void stability_row(struct table *t, const struct scaling *s, const struct scaling_run *run,
+                          bool launches)
 {
     const struct account *a = &run->account;
     double step = a->series[ACCOUNT_FULL].term_ns[TERM_STEP];
-    key_cells(t, run, launches);
+    key_cells(t, s, run, launches);
     table_real(t, report_ms(a->p50_ns.value), 3);
     table_real(t, report_ms(a->p95_ns.value), 3);
     table_real(t, report_ms(a->p99_ns.value), 3);
@@ -50,11 +51,12 @@ static void stability_row(struct table *t, const struct scaling_run *run, bool l
     table_real(t, a->slowest_mads, 1);
 }
 
-static void closure_row(struct table *t, const struct scaling_run *run, bool launches)
+static void closure_row(struct table *t, const struct scaling *s, const struct scaling_run *run,
+                        bool launches)
 {
     const struct account *a = &run->account;
     const double *term = a->series[ACCOUNT_INSTRUMENTED].term_ns;
-    key_cells(t, run, launches);
+    key_cells(t, s, run, launches);
     for (int i = TERM_STEP; i <= TERM_INPUT; i++)
         table_real(t, report_ms(term[i]), 3);
     table_real(t, report_ms(term[TERM_STALL]), 3);
@@ -64,10 +66,11 @@ static void closure_row(struct table *t, const struct scaling_run *run, bool lau
     table_int(t, a->series[ACCOUNT_INSTRUMENTED].n);
 }
 
-static void variant_row(struct table *t, const struct scaling_run *run, bool launches)
+static void variant_row(struct table *t, const struct scaling *s, const struct scaling_run *run,
+                        bool launches)
 {
     const struct account *a = &run->account;
-    key_cells(t, run, launches);
+    key_cells(t, s, run, launches);
     table_real(t, report_ms(a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_STEP]), 3);
     table_real(t, report_ms(a->series[ACCOUNT_COMPUTE].term_ns[TERM_STEP]), 3);
     table_real(t, report_ms(a->series[ACCOUNT_COMM].term_ns[TERM_STEP]), 3);
@@ -80,10 +83,11 @@ static void variant_row(struct table *t, const struct scaling_run *run, bool lau
     table_real(t, report_ms(a->disagreement_ns.high - a->disagreement_ns.low) / 2.0, 3);
 }
 
-static void control_row(struct table *t, const struct scaling_run *run, bool launches)
+static void control_row(struct table *t, const struct scaling *s, const struct scaling_run *run,
+                        bool launches)
 {
     const struct account *a = &run->account;
-    key_cells(t, run, launches);
+    key_cells(t, s, run, launches);
     table_real(t, a->aa_ratio.value, 4);
     table_real(t, a->aa_ratio.low, 4);
     table_real(t, a->aa_ratio.high, 4);
@@ -102,12 +106,13 @@ static double wire_gb_per_s(const struct account_axis *axis)
                                                              : (double)NAN;
 }
 
-static void axis_rows(struct table *t, const struct scaling_run *run, bool launches)
+static void axis_rows(struct table *t, const struct scaling *s, const struct scaling_run *run,
+                      bool launches)
 {
     const struct account *a = &run->account;
     for (int i = 0; i < a->n_axes; i++) {
         const struct account_axis *axis = &a->axes[i];
-        key_cells(t, run, launches);
+        key_cells(t, s, run, launches);
         table_text(t, axis->name);
         table_real(t, axis->calls, 1);
         table_real(t, axis->waits, 1);
@@ -122,12 +127,13 @@ static void axis_rows(struct table *t, const struct scaling_run *run, bool launc
     }
 }
 
-static void work_row(struct table *t, const struct scaling_run *run, bool launches)
+static void work_row(struct table *t, const struct scaling *s, const struct scaling_run *run,
+                     bool launches)
 {
     const struct account *a = &run->account;
     const struct point_row *p = &a->record->point;
     double step_s = a->step_ns.value / 1e9;
-    key_cells(t, run, launches);
+    key_cells(t, s, run, launches);
     table_int(t, p->positions_per_step);
     table_real(t, a->tokens_per_step, 0);
     table_int(t, p->global_batch);
@@ -150,12 +156,13 @@ static int64_t process_peak(const struct record_point *point)
     return peak;
 }
 
-static void phase_row(struct table *t, const struct scaling_run *run, bool launches)
+static void phase_row(struct table *t, const struct scaling *s, const struct scaling_run *run,
+                      bool launches)
 {
     const struct record_point *record = run->account.record;
     const struct point_row *p = &record->point;
     int64_t peak = process_peak(record);
-    key_cells(t, run, launches);
+    key_cells(t, s, run, launches);
     table_real(t, p->setup_s, 3);
     table_real(t, p->init_s, 3);
     table_real(t, p->prove_s, 3);
@@ -169,7 +176,7 @@ static void phase_row(struct table *t, const struct scaling_run *run, bool launc
 /* The tables in the order in which they are read: what, why, how far to trust it, of what. */
 static const struct {
     const char *title, *columns;
-    void (*row)(struct table *, const struct scaling_run *, bool launches);
+    void (*row)(struct table *, const struct scaling *, const struct scaling_run *, bool launches);
 } tables[] = {
     {"full steps: stability (longest rank of a step); exposed communication in ms a step, three "
      "ways: stall of full steps,\n# interval of instrumented steps, counterfactual of instrumented "
@@ -218,11 +225,10 @@ void report_text_details(FILE *to, const struct report *report)
         struct table t;
         char columns[512];
         fprintf(to, "#\n# %s\n", tables[i].title);
-        snprintf(columns, sizeof columns, "nodes ranks %s%s", launches ? "launch " : "",
-                 tables[i].columns);
-        table_open(&t, columns);
+        snprintf(columns, sizeof columns, "%s%s", launches ? "launch " : "", tables[i].columns);
+        report_key_open(&t, s, columns);
         for (int j = 0; j < s->n_runs; j++)
-            tables[i].row(&t, &s->runs[j], launches);
+            tables[i].row(&t, s, &s->runs[j], launches);
         table_close(&t, to);
     }
     report_text_traffic(to, s, launches);

@@ -1,15 +1,15 @@
 #include "analysis/report_text.h"
 
+#include "analysis/report_key.h"
 #include "analysis/report_notes.h"
 #include "analysis/report_table.h"
 
-static void traffic_row(struct table *t, const struct scaling_run *run,
+static void traffic_row(struct table *t, const struct scaling *s, const struct scaling_run *run,
                         const struct traffic_row *row, bool launches)
 {
     const struct point_row *p = &run->account.record->point;
     char launch[32];
-    table_int(t, p->nodes);
-    table_int(t, p->ranks);
+    report_key_cells(t, s, p);
     notes_launch(launch, run);
     if (launches)
         table_text(t, launch);
@@ -34,14 +34,15 @@ void report_text_traffic(FILE *to, const struct scaling *s, bool launches)
     fprintf(to, "#\n# traffic of a full step, all ranks: inside nodes and from node to node, where "
                 "each rank of a group sends\n# to the next one (a ring); calls a rank; most: the "
                 "rank that sends the most\n");
-    table_open(&t, launches ? "nodes ranks launch axis level calls formula_MB plan_MB executed_MB "
-                              "most_MB agree"
-                            : "nodes ranks axis level calls formula_MB plan_MB executed_MB most_MB "
-                              "agree");
+    report_key_open(&t, s,
+                    launches ? "launch axis level calls formula_MB plan_MB executed_MB "
+                               "most_MB agree"
+                             : "axis level calls formula_MB plan_MB executed_MB most_MB "
+                               "agree");
     for (int i = 0; i < s->n_runs; i++) {
         const struct record_point *p = s->runs[i].account.record;
         for (int64_t j = 0; j < p->traffic.n; j++)
-            traffic_row(&t, &s->runs[i], &p->traffic.rows[j], launches);
+            traffic_row(&t, s, &s->runs[i], &p->traffic.rows[j], launches);
     }
     table_close(&t, to);
 }

@@ -26,10 +26,11 @@ void run_record_hardware(const struct record_head *head, const struct point_row 
         const struct host_row *host = &head->hosts[i];
         if (host->launch != point->launch)
             continue;
-        snprintf(text, size, "%d node%s x %d rank%s%s on %s, %d cores, %.0f GiB", point->nodes,
+        snprintf(text, size, "%d node%s x %d rank%s%s%s%s on %s, %d cores, %.0f GiB", point->nodes,
                  point->nodes == 1 ? "" : "s", point->ranks_per_node,
                  point->ranks_per_node == 1 ? "" : "s",
                  point->emulated ? " (emulated on one host)" : "",
+                 point->topology[0] != '\0' ? ", timed as " : "", point->topology,
                  host->processor[0] != '\0' ? host->processor : "unknown processor", host->cores,
                  (double)host->memory_bytes / 1073741824.0);
         return;
@@ -155,6 +156,7 @@ static json_t *object_of(const struct record_file *file, const struct account *a
     run_record_hardware(head, p, hardware, sizeof hardware);
     text(json, "hardware_class", hardware);
     text(json, "device", p->device);
+    text(json, "topology", p->topology);
     text(json, "communicator", p->comm);
     text(json, "launcher", record_head_get(head, "provenance", "launcher"));
     text(json, "revision", record_head_get(head, "provenance", "revision"));

@@ -23,7 +23,8 @@ int run_record_print(FILE *to, const struct record_file *file);
  */
 const char *run_record_failure_class(const struct point_row *point);
 
-/* "4 hosts x 8 ranks on AMD EPYC, 64 cores, 755.2 GiB": without names. */
+/* "4 nodes x 8 ranks on AMD EPYC, 64 cores, 755 GiB", for a timed device "4 nodes x 8 ranks, timed as
+ * h100-8x400g on ...": without names. */
 void run_record_hardware(const struct record_head *head, const struct point_row *point, char *text,
                          size_t size);
 

@@ -19,6 +19,7 @@
 #include "analysis/record.h"
 #include "analysis/report.h"
 #include "analysis/report_plot.h"
+#include "analysis/report_work.h"
 #include "analysis/studies.h"
 #include "base/err.h"
 #include "base/opt.h"
@@ -28,7 +29,8 @@ enum { SEED = 1 };
 
 struct options {
     bool csv, json, version;
-    char plot[1024], title[256];
+    char plot[1024], title[256], samples[1024], goodput[1024];
+    double work_tokens;
 };
 
 static const struct opt options[] = {
@@ -60,6 +62,29 @@ static const struct opt options[] = {
      .preset = "",
      .unit = "TEXT",
      .help = "of the picture"},
+    {.name = "work-tokens",
+     .type = OPT_REAL,
+     .offset = offsetof(struct options, work_tokens),
+     .size = sizeof(double),
+     .preset = "0",
+     .min = 0,
+     .max = OPT_NO_MAX,
+     .unit = "T",
+     .help = "add the time to train on T tokens (3e11), devices times hours, E_ttw; 0: none"},
+    {.name = "samples-to-target",
+     .type = OPT_TEXT,
+     .offset = offsetof(struct options, samples),
+     .size = sizeof(((struct options *)0)->samples),
+     .preset = "",
+     .unit = "B=S,...",
+     .help = "the same by the samples that each global batch needs, linear between two"},
+    {.name = "goodput",
+     .type = OPT_TEXT,
+     .offset = offsetof(struct options, goodput),
+     .size = sizeof(((struct options *)0)->goodput),
+     .preset = "",
+     .unit = "PCT|N=PCT,...",
+     .help = "share of that time in which steps run, for all or by devices"},
     {.name = "version",
      .type = OPT_BOOL,
      .offset = offsetof(struct options, version),
@@ -94,11 +119,21 @@ static const struct command *find_command(const char *word)
 
 static void print_help(void)
 {
-    printf("usage: scalereport FILE.h5... [--csv|--json]\n");
+    printf("usage: scalereport FILE.h5... [--csv|--json] [--plot F.svg]\n"
+           "       scalereport TABLE.csv|LOG... [--csv|--json]\n");
     for (int i = 0; i < N_COMMANDS; i++)
         printf("       scalereport %-12s %s\n", commands[i].word, commands[i].usage);
-    printf("\nFILE is a study file or its parts directory. Files of one study are joined as "
-           "launches.\n\n");
+    printf("\nA study is a file or its parts directory; files of one study are joined as launches. "
+           "Each command has --help.\n\n"
+           "  scalereport study.h5 --plot curve.svg           the curve, and its picture\n"
+           "  scalereport a.h5 b.h5 c.h5                      three launches: intervals between "
+           "them\n"
+           "  scalereport fit a.h5 b.h5 c.h5 --predict 64     laws, and 64 devices with an "
+           "interval\n"
+           "  scalereport table.csv                           a table: gpus, step_s, global_batch\n"
+           "  scalereport import 8.log 16.log --devices 8,16  training logs of two sizes\n"
+           "  scalereport fit all_reduce.txt                  alpha and B from output of "
+           "nccl-tests\n\n");
     opt_help(options, N_OPTIONS, stdout);
 }
 
@@ -151,6 +186,7 @@ static bool is_table(const char *path)
 static int report_files(char **paths, int n, const struct options *asked)
 {
     struct studies studies = {0};
+    struct report_work work;
     int rc;
     if (asked->csv && asked->json)
         return fail(FAIL_USAGE, "--csv and --json were both given: one form at a time");
@@ -168,7 +204,12 @@ static int report_files(char **paths, int n, const struct options *asked)
         return command_import_plain(paths, n, asked->csv, asked->json);
     if (asked->plot[0] != '\0')
         TRY(report_plot_check(asked->plot));
+    TRY(report_work_parse(&work, asked->work_tokens, asked->samples, asked->goodput));
     TRY(studies_read(&studies, paths, n, SEED));
+    for (int i = 0; i < studies.n; i++) {
+        studies.reports[i].work = &work;
+        TRY(report_work_check(&work, &studies.reports[i]));
+    }
     TRY(print_reports(&studies, asked));
     if (asked->plot[0] != '\0')
         TRY(report_plot(studies.reports, studies.n, asked->plot, asked->title));

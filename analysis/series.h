@@ -103,6 +103,7 @@ struct series {
     enum series_rate rate;
     bool best_layout;
     bool from_study;
+    int set; /* of a study: its set of points; else 0 */
     /* Empty: not said. One value holds for all points. */
     char model[64], device[64], precision[16], fabric[32];
     char flop_convention[48]; /* "causal", "full attention", "printed by the source" */

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "analysis/report_columns.h"
+
 static int64_t known(int64_t value)
 {
     return value > 0 ? value : -1;
@@ -36,6 +38,7 @@ static struct series_point point_of(const struct scaling_row *row)
     out.flops_per_step = p->model_flops_per_step > 0.0 ? p->model_flops_per_step : (double)NAN;
     out.work = out.parameters * (double)p->global_batch;
     out.mfu = out.flops_per_step / (out.step_s.value * p->ranks * row->peak_flops);
+    out.hfu = report_hfu(row);
     out.loss = p->final_loss;
     for (int i = 0; i < row->n_used; i++) {
         const struct account_series *full = &row->runs[i].account.series[ACCOUNT_FULL];
@@ -80,6 +83,7 @@ static void fill_series(struct series *series, const struct scaling *scaling, in
     series->mode =
         strncmp(p->scaling, "weak", sizeof p->scaling) == 0 ? SERIES_WEAK : SERIES_STRONG;
     series->from_study = true;
+    series->set = head->set;
     series->devices_per_node = p->ranks_per_node;
     series->moe = p->ep > 1;
     snprintf(series->model, sizeof series->model, "%.*s", (int)sizeof p->model - 1, p->model);

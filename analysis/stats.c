@@ -11,16 +11,24 @@
 
 enum { LAGS_MAX = 2000 };
 
+/* GSL divides once for every value, which was an eighth of the time of reading many studies. */
 double stats_mean(const double *x, int64_t n)
 {
-    return n > 0 ? gsl_stats_mean(x, 1, (size_t)n) : NAN;
+    long double sum = 0.0L;
+    for (int64_t i = 0; i < n; i++)
+        sum += x[i];
+    return n > 0 ? (double)(sum / (long double)n) : (double)NAN;
 }
 
 double stats_deviation(const double *x, int64_t n)
 {
     if (n <= 0)
         return NAN;
-    return sqrt(gsl_stats_variance_with_fixed_mean(x, 1, (size_t)n, stats_mean(x, n)));
+    double mean = stats_mean(x, n);
+    long double squares = 0.0L;
+    for (int64_t i = 0; i < n; i++)
+        squares += (long double)(x[i] - mean) * (x[i] - mean);
+    return (double)sqrtl(squares / (long double)n);
 }
 
 double stats_cv(const double *x, int64_t n)
@@ -29,17 +37,16 @@ double stats_cv(const double *x, int64_t n)
     return n > 0 && mean != 0.0 ? stats_deviation(x, n) / mean : NAN;
 }
 
-static int by_value(const void *left, const void *right)
+/* The k-th smallest of x, from 0; x is permuted. */
+static double kth(double *x, int64_t n, int64_t k)
 {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
+    return gsl_stats_select(x, 1, (size_t)n, (size_t)k);
 }
 
-static double *sorted_copy(const double *x, int64_t n)
+static double *copy_of(const double *x, int64_t n)
 {
     double *copy = must_alloc((size_t)n, sizeof *copy);
     memcpy(copy, x, (size_t)n * sizeof *copy);
-    qsort(copy, (size_t)n, sizeof *copy, by_value);
     return copy;
 }
 
@@ -54,9 +61,7 @@ double stats_quantile(const double *x, int64_t n, double p)
 {
     if (n <= 0)
         return NAN;
-    double *copy = must_alloc((size_t)n, sizeof *copy);
-    memcpy(copy, x, (size_t)n * sizeof *copy);
-    double value = gsl_stats_select(copy, 1, (size_t)n, (size_t)nearest_rank(n, p) - 1);
+    double *copy = copy_of(x, n), value = kth(copy, n, nearest_rank(n, p) - 1);
     free(copy);
     return value;
 }
@@ -65,9 +70,8 @@ double stats_median(const double *x, int64_t n)
 {
     if (n <= 0)
         return NAN;
-    double *sorted = sorted_copy(x, n);
-    double value = gsl_stats_median_from_sorted_data(sorted, 1, (size_t)n);
-    free(sorted);
+    double *copy = copy_of(x, n), value = gsl_stats_median(copy, 1, (size_t)n);
+    free(copy);
     return value;
 }
 
@@ -134,12 +138,12 @@ void stats_quantile_interval(const double *x, int64_t n, double p, double level,
     *out = (struct stats_interval){NAN, NAN, NAN, n > 0 ? n : 0};
     if (n <= 0 || n >= UINT32_MAX)
         return;
-    double *sorted = sorted_copy(x, n), tail = (1.0 - level) / 2.0;
+    double *copy = copy_of(x, n), tail = (1.0 - level) / 2.0;
     int64_t low = order_below(n, p, tail), high = order_below(n, 1.0 - p, tail);
-    out->value = sorted[nearest_rank(n, p) - 1];
+    out->value = kth(copy, n, nearest_rank(n, p) - 1);
     if (low >= 1)
-        out->low = sorted[low - 1];
+        out->low = kth(copy, n, low - 1);
     if (high >= 1)
-        out->high = sorted[n - high];
-    free(sorted);
+        out->high = kth(copy, n, n - high);
+    free(copy);
 }

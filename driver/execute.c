@@ -122,6 +122,7 @@ int execute_open(struct execute *e, const struct execute_config *config)
     e->plan = config->plan;
     e->kernels = config->backend->kernels;
     e->max_steps = config->max_steps;
+    e->threads = config->backend->threads;
     e->fault = config->fault;
     e->context.input = config->input;
     e->context.tf32 = config->plan->tf32;

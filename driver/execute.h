@@ -51,6 +51,7 @@ struct execute {
     int64_t kernel_bytes; /* of DEVICE_TEMPORARIES: what kernels took when they opened */
     double *log;          /* [max_steps][SCALARS], device memory, written by OP_CLIP */
     int max_steps;        /* of one block */
+    int threads;          /* of the backend */
     /* of training since the last reset: samples of the study, steps, micro-steps of this rank */
     int64_t consumed, global_steps, micro_steps;
     int64_t aside;            /* samples that compute-only steps took for themselves since open */
@@ -73,6 +74,7 @@ struct backend {
     const struct topology *topology; /* of --topology; NULL: none */
     enum attention_choice attention;
     int local_rank;
+    int threads; /* that a rank may use for the host's own work between fences; 0: one */
 };
 
 struct execute_config {

@@ -125,7 +125,7 @@ static double reference_moved(const struct gate_reference *reference, int tensor
     struct plan_piece whole = {.tensor = tensor, .count = t->rows * t->columns};
     float *initial = must_alloc((size_t)whole.count, sizeof *initial);
     double sum = 0;
-    state_initial(&reference->plan, &whole, reference->seed, initial);
+    state_initial(&reference->plan, &whole, reference->seed, 1, initial);
     for (int64_t i = 0; i < whole.count; i++) {
         double d = (double)reference->parameter[t->offset + i] - (double)initial[i];
         bool is_zero = i >= t->zero_first && i < t->zero_first + t->zero_count;

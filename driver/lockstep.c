@@ -96,7 +96,7 @@ static void reset_state(struct lockstep_rank *rank, uint64_t seed)
         const struct plan_piece *p = &plan->pieces[piece++];
         float *master = tensor_at(&rank->context, op->t[0]);
         uint16_t *rounded = tensor_at(&rank->context, op->t[5]);
-        state_initial(plan, p, seed, master);
+        state_initial(plan, p, seed, 1, master);
         for (int64_t e = 0; rounded && plan->dtype == DTYPE_BF16 && e < p->count; e++)
             rounded[e] = bf16_of(master[e]);
     }

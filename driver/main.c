@@ -167,7 +167,7 @@ static int prepare(struct job *job, int rc)
     TRY(agree(rc, job->world));
     TRY(agree(dataset_agree(job), job->world));
     TRY(agree(checkpoint_ask_check(job), job->world));
-    job->threads = blas_threads(job);
+    job->threads = job->backend.threads = blas_threads(job);
     kernels_blas_threads(job->threads);
 out:
     return rc;

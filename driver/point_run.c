@@ -208,10 +208,10 @@ static int measure(struct run *r)
         TRY(checkpoint_resume(&section));
     timed_begin(&r->execute);
     TRY(keep_wrong(r, measure_run(m)));
-    if (checkpoint_section_wanted(r->job, r->point))
-        TRY(checkpoint_section(&section, r->rows));
     TRY(timed_end(&r->execute, r->comm, &r->rows->point));
     point_memory_rows(r->job, &r->plan, &r->execute, &m->local);
+    if (checkpoint_section_wanted(r->job, r->point))
+        TRY(checkpoint_section(&section, r->rows));
     TRY(measure_gather(m, r->rows));
 out:
     return rc;

@@ -82,9 +82,15 @@ static void print_point(const struct record_point *row, const struct point_summa
     else
         print_number(9, 4, p->final_loss);
     print_number(9, 1, (double)(p->end_ns - p->start_ns) / 1e9);
-    printf("  %s%s%s%s%s%s%s\n", p->valid ? "ok" : "INVALID", p->settled ? "" : ", not settled",
+    printf("  %s", p->valid ? "ok" : "INVALID");
+    if (strchr(p->parallel, ',') || strncmp(p->parallel, "dp", 2) != 0)
+        printf(", %s", p->parallel);
+    if (strcmp(p->input, "synthetic") != 0)
+        printf(", %s", p->input);
+    printf("%s%s%s%s%s%s\n", p->settled ? "" : ", not settled",
            p->copies > 1 ? ", all nodes at once" : "", p->oversubscribed ? ", oversubscribed" : "",
-           p->emulated ? ", emulated nodes" : "", p->topology[0] ? ", timed: " : "", p->topology);
+           p->emulated ? ", emulated nodes" : "", p->topology[0] ? ", no numerics, timed: " : "",
+           p->topology);
     if (p->topology[0])
         printf("# timed: %s; %s; critical path there %.3f ms, deadlines late by %.4f ms, at most "
                "%.3f\n",

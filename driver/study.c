@@ -66,7 +66,7 @@ const struct opt study_options[] = {
     {"checkpoint-files", 0, OPT_CHOICE, AT(checkpoint_files), "per-rank", NO_RANGE,
      "per-rank|shared|subfiled", "", "a file of each rank, or one for all of them"},
     {"resume-from", 0, OPT_TEXT, AT(resume_from), "", NO_RANGE, NULL, "DIR",
-     "begin with the state of a checkpoint, of whatever layout; a step's folder, or the newest in DIR"},
+     "begin with the state of a checkpoint of any layout: a step's folder, or the newest in DIR"},
     {"device", 0, OPT_TEXT, AT(device), "auto", NO_RANGE, NULL, "auto|cpu|cuda|timed",
      "where kernels run; timed: nothing is computed, kernels take the time of another machine"},
     {"topology", 0, OPT_TEXT, AT(topology), "", NO_RANGE, NULL, "NAME|FILE.yaml|MACHINE",
@@ -248,9 +248,9 @@ out:
 bool study_is_term(const struct opt *row)
 {
     static const char *const others[] = {
-        "study",    "out",     "resume",        "version",         "show-map",
-        "validate", "timeout", "emulate-nodes", "require-settled", "max-seconds",
-        "checkpoint-dir", "resume-from"};
+        "study",           "out",         "resume",         "version",
+        "show-map",        "validate",    "timeout",        "emulate-nodes",
+        "require-settled", "max-seconds", "checkpoint-dir", "resume-from"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (strcmp(row->name, others[i]) == 0)
             return false;

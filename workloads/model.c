@@ -1,12 +1,11 @@
 #include "workloads/model.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/err.h"
 #include "base/opt.h"
+#include "base/share.h"
 
 #define AT(field) offsetof(struct model, field)
 
@@ -41,67 +40,7 @@ static const struct opt model_options[] = {
 };
 enum { MODEL_OPTIONS = sizeof model_options / sizeof model_options[0] };
 
-enum { MODEL_FOLDERS = 3 };
-
-/* The source tree's, the share folder beside the program's bin, the one configured at build time. */
-static const char *model_folder(int i, char *text, size_t size)
-{
-    if (i == 0)
-        return SCALESTUDY_SOURCE_DIR "/workloads/models";
-    if (i == 2)
-        return SCALESTUDY_SHARE_DIR "/models";
-    ssize_t length = readlink("/proc/self/exe", text, size - 1);
-    text[length > 0 ? length : 0] = 0;
-    for (int up = 0; up < 2; up++) {
-        char *slash = strrchr(text, '/');
-        if (slash)
-            *slash = 0;
-    }
-    size_t used = strlen(text);
-    snprintf(text + used, size - used, "/share/scalestudy/models");
-    return text;
-}
-
-/* "tiny, gpt2-124m": the names in the first folder that exists. */
-static void model_names(char *text, size_t size)
-{
-    text[0] = 0;
-    for (int i = 0; i < MODEL_FOLDERS; i++) {
-        char place[400];
-        DIR *folder = opendir(model_folder(i, place, sizeof place));
-        if (!folder)
-            continue;
-        for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-            const char *dot = strrchr(entry->d_name, '.');
-            if (!dot || strcmp(dot, ".yaml") != 0)
-                continue;
-            size_t used = strlen(text);
-            snprintf(text + used, size - used, "%s%.*s", used ? ", " : "",
-                     (int)(dot - entry->d_name), entry->d_name);
-        }
-        closedir(folder);
-        return;
-    }
-}
-
-static int model_find(const char *name, char *path, size_t size)
-{
-    size_t length = strlen(name);
-    if (strchr(name, '/') || (length > 5 && strcmp(name + length - 5, ".yaml") == 0)) {
-        snprintf(path, size, "%s", name);
-        return 0;
-    }
-    for (int i = 0; i < MODEL_FOLDERS; i++) {
-        char place[400];
-        snprintf(path, size, "%.399s/%.100s.yaml", model_folder(i, place, sizeof place), name);
-        if (access(path, R_OK) == 0)
-            return 0;
-    }
-    char names[512];
-    model_names(names, sizeof names);
-    return fail(FAIL_USAGE, "model: there is no model called %s; there are %s, or give a FILE.yaml",
-                name, names[0] ? names : "none installed");
-}
+static const struct share models = {"model", "workloads/models", "models"};
 
 static void model_set_name(struct model *model, const char *path)
 {
@@ -127,13 +66,13 @@ static int check_divides(const struct model *model, const int *lines, const char
 int model_load(struct model *out, const char *name_or_path)
 {
     memset(out, 0, sizeof *out);
-    char path[sizeof out->path];
+    char path[SHARE_PATH];
     int lines[MODEL_OPTIONS];
     int rc = 0;
-    TRY(model_find(name_or_path, path, sizeof path));
+    TRY(share_find(&models, name_or_path, path));
     TRY(opt_yaml(model_options, MODEL_OPTIONS, out, path, lines));
     model_set_name(out, path);
-    memcpy(out->path, path, sizeof path);
+    snprintf(out->path, sizeof out->path, "%s", path);
     if (out->kv_heads == 0)
         out->kv_heads = out->heads;
     if (out->head == 0 && out->hidden % out->heads == 0)

@@ -14,7 +14,7 @@ cp "$scratch/stdout" lines
 check "a line per point" test "$(wc -l <lines)" = 2
 for key in world_size local_batch accumulation precision gradient_precision recompute launcher \
     parallelism hardware_class failure_class mbs gbs seq nodes tp pp cp ep dp shard warm_up_steps \
-    n_iter settle step_ms_mean ci_lo_ms ci_hi_ms tokens_per_s model_sha256 revision; do
+    n_iter settle topology step_ms_mean ci_lo_ms ci_hi_ms tokens_per_s model_sha256 revision; do
     check "every line has $key" test "$(grep -c "\"$key\":" lines)" = 2
 done
 check "no host is named" test "$(grep -cw -- "$(hostname)" lines)" = 0
@@ -32,4 +32,8 @@ run mpi 1 "$study" --layout 1x1 -w 2 --min-steps 5 --max-steps 5 --block 5 --tes
 expect_exit 7
 run "$report" record wrong.h5
 expect_stdout '"failure_class":"wrong-result"'
+run mpi 1 "$study" --layout 1x1 --device timed --topology laptop -w 2 --min-steps 5 --max-steps 5 --out timed.h5
+expect_exit 0
+run "$report" record timed.h5
+expect_stdout '1 node x 1 rank, timed as laptop on ' '"topology":"laptop"' '"gate":"no numerics"'
 finish

@@ -5,7 +5,7 @@
 
 study=$bin/scalestudy report=$bin/scalereport
 quick=(--check=off --sequence 32 -w 2 --min-steps 20 --max-steps 20 --block 10)
-cat "$tests"/../*.md "$tests"/../*/README.md >text
+cp "$tests/../LICENSE" text # and no text that changes: losses of layouts drift apart where training is near a spike
 : >empty
 mkfifo fifo
 mkdir none shards
@@ -72,20 +72,20 @@ losses() { column final_loss "$1" | sed -n "$2"; }
 check "one worker: the losses of none, bit by bit" test "$(losses w1.h5 1,2p)" = "$(losses w0.h5 1,2p)"
 check "two workers, too" test "$(losses w2.h5 1,2p)" = "$(losses w0.h5 '1p;3p')"
 near() { awk 'NR == 1 { a = $1 } { if ($1 < a * (1 - 1e-3) || $1 > a * (1 + 1e-3) || $1 == 0) bad = 1 } END { exit bad || NR != n }' n="$1"; }
-check "1, 2 and 4 ranks learn the same" near 3 < <(losses w0.h5 p)
+check "1, 2 and 4 ranks learn the same: $(losses w0.h5 p | tr '\n' ' ')" near 3 < <(losses w0.h5 p)
 check "and they learn: $(column final_loss w0.h5 | head -n 1)" awk -v a="$(column initial_loss w0.h5 | head -n 1)" \
     -v b="$(column final_loss w0.h5 | head -n 1)" 'BEGIN { exit !(a > 5.4 && b < 4) }'
 
 # ---- bytes and every form of shards hold the same tokens ----
 if [ -n "$python" ]; then
-    run mpi 2 "$study" --layout 1x2 --points 1x2 --global-batch 8 "${quick[@]}" --document-end none \
+    run mpi 2 "$study" --layout 1x2 --points 1x2 --global-batch 8 "${quick[@]}" --min-steps 5 --max-steps 5 --block 5 --document-end none \
         --input 'file:text,file:raw.bin,file:shards,file:shards/a_*.bin,file:llama3.bin' --input-workers 1 --out forms.h5
     expect_exit 0
     check "one loss for five forms" test "$(column final_loss forms.h5 | sort -u | wc -l)$(column final_loss forms.h5 | wc -l)" = 15
 fi
 
 # ---- documents: lines; the work is counted in valid tokens ----
-run mpi 2 "$study" --layout 1x2 --points 1x1,1x2 --global-batch 8 -w 2 --min-steps 5 --max-steps 5 --input file:text \
+run mpi 2 "$study" --layout 1x2 --points 1x2 --global-batch 8 -w 2 --min-steps 5 --max-steps 5 --block 5 --input file:text \
     --document-end 10 --sequence 32,64 --out lines.h5
 expect_exit 0
 check "all valid" test "$(column valid lines.h5 | sort -u)" = 1
@@ -96,13 +96,30 @@ check "two lengths" test "$(column seq lines.h5 | sort -u | tr '\n' ' ')" = "32 
 run mpi 2 "$study" --layout 1x2 --points 1x2 -w 2 --min-steps 10 --max-steps 10 --input synthetic,memory,file:text \
     --input-workers 2 --out kinds.h5
 expect_exit 0
+expect_stdout "ok, memory" "ok, file:text"
 check "all valid" test "$(column valid kinds.h5 | tr '\n' ' ')" = "1 1 1 "
 run "$report" kinds.h5
 expect_exit 0
 expect_stdout "of_synth" "resident_MiB" "workers 2, prefetch 4" "file:text - memory = " "memory - synthetic = "
 check "waits, depth and bytes are in the file" grep -q "read_bytes" <("$report" schema)
 
-# ---- no workers, and a step that is nothing but input: starved ----
+# ---- starved: a step with hardly any work waits for its input; a step that works does not ----
+cat >little.yaml <<'YAML'
+style: gpt2
+layers: 1
+hidden: 1
+heads: 1
+ffn: 1
+vocabulary: 256
+sequence: 2
+pad: 1
+micro-batch: 4
+YAML
+run mpi 1 "$study" --layout 1x1 --model ./little.yaml --check=off -w 2 --min-steps 20 --max-steps 20 --input file:text \
+    --out hungry.h5
+expect_exit 0
+run "$report" hungry.h5
+expect_stdout "STARVED (1x1, input file:text): in " " of the steps some rank waits for samples"
 run mpi 1 "$study" --layout 1x1 --check=off --sequence 64 -w 0 --min-steps 10 --max-steps 10 --input synthetic,memory \
     --out fed.h5
 expect_exit 0

@@ -46,6 +46,21 @@ check "some points were drawn" test -s drawn
 
 # No line joins measured points.
 check "lines are models" test "$(grep -c 'with lines' curve.svg.gnuplot)" = 2
+# From four points of one regime on the laws of the text are drawn: one line where points were measured, one beyond.
+check "a study with laws is written" "$bin/unit_report_laws" write laws.h5 0
+run "$report" laws.h5 --plot laws.svg
+expect_exit 0
+check "nothing on stderr" diff /dev/null "$scratch/stderr"
+check "lines of models in both panels" test "$(grep -c 'with lines' laws.svg.gnuplot)" = 6
+for label in "geometric mean of amdahl and log2" "envelope of all laws" "envelope, extrapolated" "forecast, 95 % interval" x2 x4; do
+    check "the picture says $label" grep -qF "$label" laws.svg
+done
+check "the line begins with the regime" grep -q '^ 2 ' <(sed -n '/^\$law_0_0/,/^END/p' laws.svg.gnuplot)
+check "and ends at four times the largest" grep -q '^ 128 ' <(sed -n '/^\$beyond_0_0/,/^END/p' laws.svg.gnuplot)
+"$report" fit laws.h5 --csv 2>"$scratch/words" | awk -F, '$5 == "forecast" { printf "%d %.6g\n", $8, $10 }' >said # the name has a comma
+sed -n '/^\$forecast_0_0/,/^END/p' laws.svg.gnuplot | awk 'NF > 5 { printf "%d %.6g\n", $1, $2 }' >drawn
+check "forecasts are those of the text" diff said drawn
+check "two forecasts" test "$(wc -l <drawn)" = 2
 run "$report" invalid.h5 --plot invalid.svg
 expect_exit 0
 check "failed points are apart" grep -qE '^[0-9]+ [0-9]' <(sed -n '/^\$invalid_0/,/^END/p' invalid.svg.gnuplot)
@@ -53,6 +68,13 @@ check "failed points are apart" grep -qE '^[0-9]+ [0-9]' <(sed -n '/^\$invalid_0
 run "$report" study.h5 other.h5 --plot two.png
 expect_exit 0
 check "the picture is a PNG" grep -q PNG <(head -c 8 two.png)
+check "curves are told apart by number" grep -qF "'(2) " two.png.gnuplot
+check "and their points stand side by side" grep -qF '($1*0.9794):2:3:4' two.png.gnuplot
+check "ten curves are written" "$bin/unit_report" write sets ten.h5
+run "$report" ten.h5 --plot ten.svg
+expect_exit 0
+check "curves are told apart by what differs" grep -q '(8) .*file:7' ten.svg
+check "what is not drawn is said" grep -q 'curves that are not drawn: 2' ten.svg
 run "$report" study.h5 --plot -odd.pdf
 expect_exit 0
 check "the picture is a PDF" grep -q '%PDF' <(head -c 8 ./-odd.pdf)

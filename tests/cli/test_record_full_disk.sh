@@ -11,9 +11,9 @@ if [ "${IN_NAMESPACE:-}" != yes ]; then
     exit
 fi
 mkdir disk
-mount -t tmpfs -o size=1m tmpfs disk || skip "no small tmpfs"
+mount -t tmpfs -o size=1300k tmpfs disk || skip "no small tmpfs"
 
-# Points have about 25, 105, 185, 265, 345 kB: the fifth does not fit, after four.
+# Points have about 95, 220, 345, 470, 590 kB: the fifth does not fit, after four.
 refuses_late() { # TEXT
     expect_exit 8
     expect_stderr "$1" "No space left on device"

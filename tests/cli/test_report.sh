@@ -80,13 +80,49 @@ if command -v python3 >/dev/null; then
     check "it is JSON" python3 -m json.tool "$scratch/stdout"
 fi
 
+# Time to the same work: E_ttw = E_throughput x E_samples x E_goodput, and 1 / E_ttw is the price over the base.
+run "$report" study.h5 --work-tokens 3e11 --goodput 1=99,2=98,4=90
+expect_exit 0
+expect_stdout "# time to the same work, 3e+11 tokens" "E_throughput x E_samples x E_goodput"
+run "$report" --csv study.h5 --work-tokens 3e11 --goodput 1=99,2=98,4=90
+check "hours and factors" awk -F, '
+    function near(a, b) { return a / b - 1 < 1e-9 && a / b - 1 > -1e-9 }
+    NR == 1 { for (i = 1; i <= NF; i++) c[$i] = i; next }
+    {
+        h = 3e11 / $c["tokens_per_s"] / ($c["goodput_pct"] / 100) / 3600
+        e = $c["throughput_factor"] * $c["samples_factor"] * $c["goodput_factor"] * 100
+        if (NR == 2) price = $c["hours_to_work"] * $c["ranks"]
+        if (!near($c["hours_to_work"], h) || !near($c["ttw_eff_pct"], e) || $c["samples_factor"] != 1) exit 1
+        if (!near(price / ($c["hours_to_work"] * $c["ranks"]), e / 100)) exit 1
+        if ($c["hours_to_work_lo"] > h || $c["hours_to_work_hi"] < h || $c["ttw_eff_lo_pct"] > e) exit 1
+        rows++
+    }
+    END { exit rows != 3 }' "$scratch/stdout"
+run "$report" study.h5 --samples-to-target 8=1e6,32=4e6
+expect_exit 0
+expect_stdout "# time to the same target, by samples of each batch" "no --goodput was given"
+check "2e6 samples of 64 tokens at batch 16" awk '/^# time to the same/ { on = 1 } on && $2 == 1 && $1 == 1 { exit !($4 - 2e6 * 64 / 12292.4 / 3600 < 1e-2 && 2e6 * 64 / 12292.4 / 3600 - $4 < 1e-2) }' "$scratch/stdout"
+run "$report" --csv study.h5
+check "nothing is said when nothing was asked" awk -F, '
+    NR == 1 { for (i = 1; i <= NF; i++) c[$i] = i; next }
+    { if ($c["hours_to_work"] != "" || $c["ttw_eff_pct"] != "" || $c["goodput_pct"] != "") exit 1 }' "$scratch/stdout"
+refuses 6 "both say what the work is" "$report" study.h5 --work-tokens 1e9 --samples-to-target 16=1e6
+refuses 6 "--goodput needs work to count" "$report" study.h5 --goodput 95
+refuses 6 "101 % is more than all of the time" "$report" study.h5 --work-tokens 1e9 --goodput 101
+refuses 6 "nothing is said about the point of 4 devices" "$report" study.h5 --work-tokens 1e9 --goodput 1=99,2=98
+refuses 6 "a point has global batch 16, outside 32 to 64" "$report" study.h5 --samples-to-target 32=1e6,64=2e6
+refuses 6 '"16" is not two positive numbers' "$report" study.h5 --samples-to-target 16
+refuses 6 '"16=nan" is not two positive numbers' "$report" study.h5 --samples-to-target 16=nan
+refuses 6 "the left sides must increase" "$report" study.h5 --samples-to-target 32=1e6,16=2e6
+refuses 6 "--work-tokens" "$report" study.h5 --work-tokens=-5
+
 # The program about itself.
 run "$report" schema
 expect_exit 0
 expect_stdout steps start_ns "since t0"
 run "$report" --help
 expect_exit 0
-expect_stdout "usage: scalereport" --csv --json --version
+expect_stdout "usage: scalereport" --csv --json --version "scalereport fit a.h5" "scalereport table.csv" "scalereport import"
 run "$report" --version
 expect_exit 0
 expect_stdout "scalereport " "file schema 2" "json schema 1" "gsl " "jansson "

@@ -105,6 +105,30 @@ expect_stdout "per interface, flat ring: 47.17 GB/s" "per interface, hierarchica
 run "$report" fit b200.csv --json
 expect_stdout '"one_after_another"' '"nic_ring_GBps"'
 
+# What a table contradicts itself in is said in every form.
+sed '1s/$/,tokens_per_s/; 2,$s/$/,200000/' strong.csv >wrong.csv
+run "$report" fit wrong.csv
+expect_exit 0
+expect_stdout "# - wrong.csv:3: tokens/s is not batch x sequence / step time" "amdahl: X = gamma u / (1 + alpha (u - 1))"
+run "$report" fit wrong.csv --json
+expect_exit 0
+expect_stdout '"notes": [' '"line": 3'
+run "$report" fit wrong.csv --csv
+expect_exit 0
+expect_stderr "scalereport: wrong.csv:3: tokens/s is not batch x sequence / step time"
+
+# Logs of two sizes that do not say them: options are those of import.
+for n in 8 16; do grep -v "world size" "$tests/golden/logs/megatron_$n.log" >"unsized$n.log"; done
+run "$report" fit unsized8.log unsized16.log --devices 8,16
+expect_exit 0
+expect_stdout "strong scaling" "2 points, 8 to 16 devices"
+refuses 6 "nothing says how many devices" "$report" fit unsized8.log unsized16.log
+refuses 6 "3 numbers for 2 files" "$report" fit unsized8.log unsized16.log --devices 8,16,32
+cut -d, -f1,2,5 strong.csv >bare.csv
+refuses 6 "neither a global batch nor a column mode" "$report" fit bare.csv
+run "$report" fit bare.csv --scaling strong
+expect_exit 0
+
 # Refusals: one line, on stderr, nothing on stdout.
 refuses 6 "one point is no curve" "$report" fit one.csv
 refuses 6 "law usl has 3 parameters and the curve 2 points" "$report" fit two.csv --law usl

@@ -104,6 +104,7 @@ done <<'BAD'
 6|both give step_s|gpus,step_s,step_ms\n1,1,1000\n
 8|bad.csv:2: column "step_s": "nan" is not a finite number|gpus,step_s\n8,nan\n
 8|column "step_s": "0" is zero or negative|gpus,step_s\n8,0\n
+8|column "step_s": "1e-320" was never measured|gpus,step_s\n8,1e-320\n
 8|column "step_s": "-1.5" is zero or negative|gpus,step_s\n8,-1.5\n
 8|is not a whole number of 1 or more|gpus,step_s\n8.5,1\n
 8|"1,5" has a comma|gpus;step_s\n8;1,5\n
@@ -150,6 +151,7 @@ the printed MFU is half of what a dense peak gives: it was taken against the 2:4
 MFU of 141 % is above 100 %|gpus,tokens_per_s,mfu_pct\n8,1000,141\n
 TFLOP/s of a device x devices is not the aggregate in PFLOP/s: 1.6 from its parts, 2.5 printed|gpus,tflops_per_gpu,pflops\n8,200,2.50\n
 the last line has no line end|gpus,step_s,global_batch\n8,1.0,64\n16,0.5,64
+:3: not the same work as line 2: seq differs, so a curve of its own begins|gpus,step_s,global_batch,seq\n8,1.0,64,2048\n16,0.5,64,4096\n
 columns that were not used: colour|gpus,step_s,global_batch,colour\n8,1.0,64,red\n16,0.5,64,red\n
 one point: no speedup, no efficiency|gpus,step_s,global_batch\n8,1.0,64\n
 is not algbw times the factor 1.75|operation,gpus,size,algbw_GBps,busbw_GBps\nall_reduce,8,1MiB,100,100\n

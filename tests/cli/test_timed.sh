@@ -39,7 +39,7 @@ for _ in 1 2 3 4 5; do # other processes can only disturb it
 done
 expect_exit 0
 check "the step is within 3 % of the critical path, its interval within 2 %" test "$kept" = yes
-expect_stdout ", timed: laptop" " n/a " \
+expect_stdout ", no numerics, timed: laptop" " n/a " \
     "timed: laptop; kernels are the cost model's, communication is this machine's; critical path there"
 run "$report" one.h5
 expect_stdout "TIMED: 1 of 1 point computed nothing" "device timed: laptop" "no-numerics" ",timed" \
@@ -62,6 +62,9 @@ run mpi 1 "$study" --layout 1x1 --topology laptop -w 2 --min-steps 4 --max-steps
 expect_exit 0
 check "with a real device a topology changes nothing" test "$(column gate real.h5)" = passed
 check "a real point is not timed" test -z "$(column topology real.h5)"
+run "$report" real.h5 two.h5 --plot both.svg
+check "names tell a timed curve from a real one" test "$(grep -cE "'\((1\) tiny, .* cpu|2\) tiny, .* timed: laptop node:2 core:1)'" \
+    both.svg.gnuplot)" = 2
 
 # ---- a study goes on only with the topology that it began with ----
 digest() { "$report" --json "$1" | grep -m1 '"digest"'; }

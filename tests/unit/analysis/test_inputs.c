@@ -105,6 +105,12 @@ static void test_gaps(void)
     CHECK_HAS(text, "memory - synthetic = +1.000 ms");
     CHECK_HAS(text, "copy path");
     CHECK(!inputs_gap_sentence(text, sizeof text, &s, &rows[2]));
+    rows[0].step_ns = (struct stats_interval){1e6, 0.9e6, 1.1e6, 20}; /* faster than memory */
+    CHECK(inputs_gap_sentence(text, sizeof text, &s, &rows[0]));
+    CHECK_HAS(text, "file:x - memory = -2.000 ms");
+    CHECK_HAS(text, "or the machine changed");
+    CHECK(strstr(text, "no faster storage") == NULL);
+    rows[0].step_ns = (struct stats_interval){4e6, 3.7e6, 4.4e6, 20};
     rows[1].valid = false;
     CHECK(inputs_base(&s, &rows[0]) == &rows[2]);
     CHECK(inputs_gap_sentence(text, sizeof text, &s, &rows[0]));

@@ -39,7 +39,7 @@ static void analyse(struct study *s)
     s->list[0] = &s->file;
     synthetic_head(&s->file.head, 4, 1);
     CHECK_EQ(scaling_init(&s->scaling, s->list, 1, 1), 0);
-    s->report = (struct report){s->list, 1, &s->scaling, 1};
+    s->report = (struct report){.files = s->list, .n_files = 1, .scaling = &s->scaling, .seed = 1};
 }
 
 static void print(struct study *s)
@@ -240,9 +240,33 @@ static void test_bounds(void)
     release(&s);
 }
 
+/* Points that may not be compared have the same shape: rows and notes say which set they are of. */
+static void test_sets(void)
+{
+    struct study s = {0};
+    add(&s, 1, 0, 1);
+    add(&s, 2, 0, 1)->point.emulated = 1;
+    add(&s, 1, 0, 1)->point.point = 2;
+    add(&s, 2, 0, 1)->point.point = 3;
+    s.points[3].point.emulated = 1;
+    for (int i = 0; i < 2; i++)
+        strcpy(s.points[i].point.input, "memory");
+    analyse(&s);
+    CHECK_EQ(s.scaling.n_sets, 2);
+    print(&s);
+    CHECK_HAS(s.text, "# - EMULATED NODES (2x1 of set 0, 2x1 of set 1): ");
+    CHECK_HAS(s.text, "# nodes ranks set p50_ms");
+    CHECK_HAS(s.text, "# nodes ranks set launches steps");
+    CHECK_HAS(s.text, "\n      2     2   0 ");
+    CHECK_HAS(s.text, "\n      2     2   1 ");
+    CHECK(strstr(s.text, "# nodes ranks p50_ms") == NULL && strstr(s.text, "of set -1") == NULL);
+    release(&s);
+}
+
 int main(void)
 {
     test_calm();
+    test_sets();
     test_noisy();
     test_one_block();
     test_resumed();

@@ -116,7 +116,7 @@ static void study_init(struct study *out, bool invalid)
         make_invalid(&out->file.points[1]);
     out->list[0] = &out->file;
     CHECK_EQ(scaling_init(&out->scaling, out->list, 1, 1), 0);
-    out->report = (struct report){out->list, 1, &out->scaling, 1};
+    out->report = (struct report){out->list, 1, &out->scaling, 1, NULL};
 }
 
 static void study_release(struct study *study)
@@ -298,6 +298,35 @@ static void test_no_peak(void)
     study_release(&s);
 }
 
+/* What is computed again counts in HFU alone; where the driver counted nothing of it HFU is MFU. */
+static void test_hfu(void)
+{
+    struct study s;
+    study_init(&s, false);
+    CHECK_NEAR(real_of(&s, 1, "hfu_pct"), real_of(&s, 1, "mfu_pct"), 1e-12);
+    char *text = print(&s, TEXT);
+    CHECK_HAS(text, "# HFU     is MFU: nothing is computed again");
+    CHECK_HAS(text, "TFLOP/s a device, fp32, dense (fp32 GEMM");
+    CHECK(strstr(text, "HFU_%") == NULL);
+    free(text);
+    for (int i = 0; i < 3; i++) {
+        struct work_row *again = RECORD_ADD(&s.file.points[i].work, 1);
+        strcpy(again->quantity, "hardware FLOPs");
+        again->formula = again->plan = again->executed =
+            4.0 / 3.0 * s.file.points[i].point.model_flops_per_step;
+        again->passed = 1;
+    }
+    CHECK_NEAR(real_of(&s, 1, "hfu_pct"), 4.0 / 3.0 * real_of(&s, 1, "mfu_pct"), 1e-9);
+    text = print(&s, TEXT);
+    CHECK_HAS(text, "# HFU     the same peak, with the FLOPs that are computed again");
+    CHECK_HAS(text, "MFU_% HFU_%");
+    free(text);
+    for (int i = 0; i < 3; i++)
+        s.file.points[i].work.n = 0; /* no proof, no count */
+    CHECK(isnan(real_of(&s, 1, "hfu_pct")));
+    study_release(&s);
+}
+
 static void test_table(void)
 {
     FILE *to = tmpfile();
@@ -324,10 +353,13 @@ static void test_table(void)
 
 static int write_points(struct record *record, const char *kind)
 {
+    bool sets = strcmp(kind, "sets") == 0; /* every point is a curve of its own */
     int rc = 0;
-    for (int i = 0; i < 3 && rc == 0; i++) {
+    for (int i = 0; i < (sets ? 10 : 3) && rc == 0; i++) {
         struct record_point point;
-        make_point(&point, i, 1 << i, strcmp(kind, "again") == 0 ? 100 : 1);
+        make_point(&point, i, sets ? 1 : 1 << i, strcmp(kind, "again") == 0 ? 100 : 1);
+        if (sets)
+            snprintf(point.point.input, sizeof point.point.input, "file:%d", i);
         if (i == 1 && strcmp(kind, "invalid") == 0)
             make_invalid(&point);
         rc = record_append(record, &point);
@@ -388,6 +420,7 @@ int main(int argc, char **argv)
     test_json();
     test_text();
     test_no_peak();
+    test_hfu();
     test_table();
     return test_end();
 }

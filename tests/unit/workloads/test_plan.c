@@ -280,6 +280,21 @@ static void published_parameters(void)
     CHECK(model_active_parameters(&model) == 12879925248); /* mixtral */
 }
 
+/* What is splittable in the models for tests divides by 8, the sequence by 16. */
+static void tiny_sizes(void)
+{
+    static const char *const names[] = {"tiny", "tiny-llama", "tiny-moe"};
+    for (int i = 0; i < 3; i++) {
+        struct model m;
+        CHECK_EQ(model_load(&m, names[i]), 0);
+        const int64_t sizes[] = {m.layers, m.hidden, m.heads, m.kv_heads, m.ffn, m.vocabulary};
+        for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++)
+            CHECK_EQ(sizes[k] % 8, 0);
+        CHECK_EQ(m.experts % 8 + m.expert_ffn % 8 + m.sequence % 16, 0);
+        CHECK(m.source[0] != '\0' && (m.experts == 8) == (i == 2));
+    }
+}
+
 static void published_sizes(void)
 {
     struct model model, gate;
@@ -308,6 +323,7 @@ int main(void)
     batch_that_does_not_split();
     published_sizes();
     published_parameters();
+    tiny_sizes();
     refusals();
     reduced_models();
     return test_end();

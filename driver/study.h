@@ -47,41 +47,42 @@ struct study {
     int scaling;               /* --scaling strong|weak */
     int base;                  /* --base auto|alone|loaded: see study_add_loaded() */
     char model[STUDY_PATH];    /* --model NAME|FILE.yaml */
-    int64_t global_batch;   /* --global-batch samples; 0: model file, else smallest that splits */
-    char micro_batch[64];   /* --micro-batch b[,b]; "": model file, else 1 */
-    char sequence[64];      /* --sequence; "": the model's */
-    int dtype;              /* --dtype fp32|tf32|bf16 */
-    int grad_dtype;         /* --grad-dtype fp32|bf16 */
-    int attention;          /* --attention auto|cudnn|fused: enum attention_choice */
-    int recompute;          /* --recompute none|selective|full */
+    int64_t global_batch;    /* --global-batch samples; 0: model file, else smallest that splits */
+    char micro_batch[64];    /* --micro-batch b[,b]; "": model file, else 1 */
+    char sequence[64];       /* --sequence; "": the model's */
+    int dtype;               /* --dtype fp32|tf32|bf16 */
+    int grad_dtype;          /* --grad-dtype fp32|bf16 */
+    int attention;           /* --attention auto|cudnn|fused: enum attention_choice */
+    int recompute;           /* --recompute none|selective|full */
     int64_t recompute_every; /* --recompute-every n-th layer */
-    int64_t bucket;         /* --bucket bytes */
-    char overlap[64];       /* --overlap grad,param,tp|none */
-    int64_t tp_chunks;      /* --tp-chunks of rows, a product and its call each */
-    bool sequence_parallel; /* --sequence-parallel: rows are split over tp between its parts */
-    int64_t shard_stage;    /* --shard-stage 1|2|3 */
-    int64_t fsdp_prefetch;  /* --fsdp-prefetch units */
-    bool fsdp_reshard;      /* --fsdp-reshard */
-    int reduce;             /* --reduce every|last micro-batch, of sharded gradients */
-    char input[STUDY_PATH]; /* --input synthetic,memory,file:PATH */
-    int64_t input_workers;  /* --input-workers threads of a rank that make batches; 0: the step does */
-    int64_t prefetch;       /* --prefetch batches that they make ahead, a rank */
-    bool pinned;            /* --pinned: batches are copied to the device from page-locked memory */
-    char checkpoint_mode[64]; /* --checkpoint-mode sync,staged,snapshot,lazy; "": staged */
-    char checkpoint_every[32]; /* --checkpoint-every steps or seconds; 0: as they end */
+    int64_t bucket;          /* --bucket bytes */
+    char overlap[64];        /* --overlap grad,param,tp|none */
+    int64_t tp_chunks;       /* --tp-chunks of rows, a product and its call each */
+    bool sequence_parallel;  /* --sequence-parallel: rows are split over tp between its parts */
+    int64_t shard_stage;     /* --shard-stage 1|2|3 */
+    int64_t fsdp_prefetch;   /* --fsdp-prefetch units */
+    bool fsdp_reshard;       /* --fsdp-reshard */
+    int reduce;              /* --reduce every|last micro-batch, of sharded gradients */
+    char input[STUDY_PATH];  /* --input synthetic,memory,file:PATH */
+    int64_t
+        input_workers; /* --input-workers threads of a rank that make batches; 0: the step does */
+    int64_t prefetch;  /* --prefetch batches that they make ahead, a rank */
+    bool pinned;       /* --pinned: batches are copied to the device from page-locked memory */
+    char checkpoint_mode[64];        /* --checkpoint-mode sync,staged,snapshot,lazy; "": staged */
+    char checkpoint_every[32];       /* --checkpoint-every steps or seconds; 0: as they end */
     char checkpoint_dir[STUDY_PATH]; /* --checkpoint-dir; "": nothing is saved */
     int64_t checkpoint_saves; /* --checkpoint-saves of each mode at a point, the first included */
     int64_t checkpoint_keep;  /* --checkpoint-keep published ones; 0: all */
     int checkpoint_files;     /* --checkpoint-files per-rank|shared|subfiled */
     char resume_from[STUDY_PATH]; /* --resume-from; "": from the generator */
-    char document_end[32];  /* --document-end auto|none|TOKEN (workloads/input_file.h) */
-    double padding;         /* --padding share */
-    char device[16];        /* --device auto|cpu */
-    char comm[16];          /* --comm auto|mpi */
-    char topology[STUDY_TEXT]; /* --topology NAME|FILE.yaml|"node:16 gpu:8"; "": none */
-    bool emulate_nodes;     /* --emulate-nodes */
-    int64_t warm_up;        /* -w, --warm-up steps, at least */
-    double settle;          /* --settle share: half-width of the interval of capacity */
+    char document_end[32];        /* --document-end auto|none|TOKEN (workloads/input_file.h) */
+    double padding;               /* --padding share */
+    char device[16];              /* --device auto|cpu */
+    char comm[16];                /* --comm auto|mpi */
+    char topology[STUDY_TEXT];    /* --topology NAME|FILE.yaml|"node:16 gpu:8"; "": none */
+    bool emulate_nodes;           /* --emulate-nodes */
+    int64_t warm_up;              /* -w, --warm-up steps, at least */
+    double settle;                /* --settle share: half-width of the interval of capacity */
     bool require_settled;
     int64_t min_steps, max_steps; /* timed full steps of a point */
     double max_seconds;           /* timed section of one point, all variants */
@@ -101,7 +102,8 @@ struct study {
     bool validate;     /* --validate: check everything, run nothing, exit */
     double test_delay; /* --test-delay seconds: planted in one collective of one rank (tests only;
                           shown as such) */
-    int64_t test_throttle; /* --test-throttle bytes/s of a checkpoint's writer (tests only), 0: none */
+    int64_t
+        test_throttle; /* --test-throttle bytes/s of a checkpoint's writer (tests only), 0: none */
     int64_t test_drop_op; /* --test-drop-op i: delete op i of the plan before running it (tests
                              only), -1: none */
 };

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 
 study="$bin/scalestudy" report="$bin/scalereport"
-short=(-w 1 --min-steps 10 --max-steps 10 --timeout 120)
+short=(-w 3 --min-steps 20 --max-steps 20 --timeout 120)
 
 # ---- a study of several layouts: the arenas are as predicted ----
 run mpi 2 "$study" --layout 1x2 --points 1x2 --parallel dp=2 --parallel shard=2 --parallel tp=2 --global-batch 8 \

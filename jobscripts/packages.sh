@@ -11,7 +11,7 @@ packages_run=(cmake ninja-build gcc libc6-dev pkg-config git
     libopenmpi-dev openmpi-bin libhdf5-dev libgsl-dev libopenblas-pthread-dev libhwloc-dev
     libyaml-dev libjansson-dev libxxhash-dev libssl-dev)
 # shellcheck disable=SC2034
-packages_test=(clang clang-format shellcheck hdf5-tools python3-h5py iproute2 procps)
+packages_test=(clang clang-format shellcheck hdf5-tools python3-h5py iproute2 procps gnuplot-nox)
 
 quietly() {
     local log rc=0

@@ -70,14 +70,14 @@ run_tests() {
 }
 
 build dev all --preset dev && run_tests dev
-build asan "unit scalereport" --preset asan && run_tests asan --tests-regex '^(unit\.|cli\.test_report)'
+build asan "unit scalereport" --preset asan && run_tests asan --tests-regex '^(unit\.|cli\.test_report(_fit)?$)'
 CC=clang build clang all --preset dev -DCMAKE_BUILD_TYPE=Debug
 if command -v nvcc >/dev/null; then
     build cuda "scalestudy scalereport gpu unit_nccl" --preset cuda -DCMAKE_CUDA_ARCHITECTURES=90 \
         -DSCALESTUDY_WERROR=ON && run_tests cuda --tests-regex '^(cli\.test_cuda|unit\.collectives\.test_nccl)$'
 fi
 build report all --preset release -DSCALESTUDY_DRIVER=OFF -DSCALESTUDY_WERROR=ON \
-    -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON && run_tests report --tests-regex '^cli\.test_(report|install)'
+    -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON && run_tests report --tests-regex '^cli\.test_(report|report_fit|install)$'
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

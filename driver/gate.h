@@ -108,10 +108,4 @@ struct gate_row gate_row_of(const char *check, const char *subject, double expec
 /* 0 when every gate row passed, else FAIL_WRONG with `why` naming the first that did not. */
 int gate_verdict(const struct record_point *point, char *why, size_t size);
 
-/* (L2 norm, dot product with a generated +-1 vector) of a tensor, in fp64. */
-struct checksum {
-    double norm, dot;
-};
-struct checksum gate_checksum(const float *values, int64_t n, uint64_t seed, const char *name);
-
 #endif

@@ -31,15 +31,6 @@ static double norm_of(const float *values, int64_t n)
     return sqrt(sum);
 }
 
-struct checksum gate_checksum(const float *values, int64_t n, uint64_t seed, const char *name)
-{
-    struct checksum sum = {norm_of(values, n), 0};
-    uint64_t key = rng_key(rng_key(seed, "checksum"), name);
-    for (int64_t i = 0; i < n; i++)
-        sum.dot += (double)rng_sign(key, (uint64_t)i) * (double)values[i];
-    return sum;
-}
-
 struct gate_row gate_row_of(const char *check, const char *subject, double expected, double found,
                             double difference, double allowed)
 {

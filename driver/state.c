@@ -16,14 +16,19 @@ struct fill {
     float *out; /* [part.count] */
 };
 
+int64_t state_run_valid(const struct plan_tensor *t, int64_t whole_first, int64_t count)
+{
+    int64_t valid = t->valid_rows * t->whole_columns - whole_first;
+    return valid < 0 ? 0 : valid < count ? valid : count;
+}
+
 /* Rows that the unpadded model does not have are 0. */
 static void fill_run(void *arg, int64_t whole_first, int64_t local_first, int64_t count)
 {
     const struct fill *fill = arg;
     const struct plan_tensor *t = &fill->plan->tensors[fill->part.tensor];
     float *out = fill->out + (local_first - fill->part.first);
-    int64_t valid = t->valid_rows * t->whole_columns - whole_first;
-    valid = valid < 0 ? 0 : valid < count ? valid : count;
+    int64_t valid = state_run_valid(t, whole_first, count);
     for (int64_t i = 0; i < count; i++)
         out[i] = t->sigma < 0 && i < valid ? 1.0f : 0.0f;
     if (t->sigma > 0)
@@ -106,21 +111,20 @@ void state_paste(const struct plan *plan, const struct plan_piece *piece, const 
 }
 
 struct count {
-    int64_t exists, n; /* elements of the whole tensor that exist; of the piece among them */
+    const struct plan_tensor *tensor;
+    int64_t n; /* elements of the piece that exist */
 };
 
 static void count_run(void *arg, int64_t whole_first, int64_t local_first, int64_t count)
 {
     struct count *c = arg;
-    int64_t valid = c->exists - whole_first;
     (void)local_first;
-    c->n += valid < 0 ? 0 : valid < count ? valid : count;
+    c->n += state_run_valid(c->tensor, whole_first, count);
 }
 
 int64_t state_valid(const struct plan *plan, const struct plan_piece *piece)
 {
-    const struct plan_tensor *t = &plan->tensors[piece->tensor];
-    struct count count = {t->valid_rows * t->whole_columns, 0};
+    struct count count = {&plan->tensors[piece->tensor], 0};
     plan_piece_runs(plan, piece, count_run, &count);
     return count.n;
 }

@@ -26,6 +26,9 @@ void state_cut(const struct plan *plan, const struct plan_piece *piece, const fl
 void state_paste(const struct plan *plan, const struct plan_piece *piece, const float *values,
                  float *whole, int *held);
 
+/* Of `count` elements from whole_first on, those that the unpadded model has: the first so many. */
+int64_t state_run_valid(const struct plan_tensor *t, int64_t whole_first, int64_t count);
+
 /* Elements of a piece that the unpadded model has. */
 int64_t state_valid(const struct plan *plan, const struct plan_piece *piece);
 

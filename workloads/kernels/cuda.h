@@ -122,6 +122,13 @@ void cuda_put_bias(const struct op *op, struct kernel_context *context, void *na
 int cuda_norm_check(const struct op *op);
 int64_t cuda_norm_packs(void); /* accesses of a row that a block holds */
 
+/* ---- the training state, as struct kernel_set says ---- */
+
+void cuda_state_fill(float *out, int64_t n, uint64_t key, uint64_t first, float sigma,
+                     void *native);
+void cuda_state_sums(const float *x, int64_t n, uint64_t key, double sums[2], void *native);
+uint64_t cuda_state_digest(const void *x, int64_t bytes, void *native);
+
 /* ---- errors ---- */
 
 /* die() when the launch of `what` was not taken. */

@@ -189,4 +189,7 @@ const struct kernel_set kernels_cuda = {
     .open = set_open,
     .close = set_close,
     .describe = set_describe,
+    .fill = cuda_state_fill,
+    .sums = cuda_state_sums,
+    .digest = cuda_state_digest,
 };

@@ -60,6 +60,15 @@ struct kernel_set {
     void (*close)(struct kernel_context *context);
     /* What was chosen (attention kernel, GEMM library, ...), one line for the record. NULL: "". */
     void (*describe)(const struct kernel_context *context, char *text, size_t size);
+    /*
+     * The training state where it lies, outside every fence; NULL, all three: the host does it, and
+     * what lies elsewhere travels. fill: out[i] = sigma * rng_normal(key, first + i), or 1 when sigma
+     * < 0. sums, of x[n]: squares, and products with rng_sign(key, i), in fp64 and in an order that
+     * n alone decides; waits. digest: of words of 4 bytes and their places; waits.
+     */
+    void (*fill)(float *out, int64_t n, uint64_t key, uint64_t first, float sigma, void *native);
+    void (*sums)(const float *x, int64_t n, uint64_t key, double sums[2], void *native);
+    uint64_t (*digest)(const void *x, int64_t bytes, void *native);
 };
 
 extern const struct kernel_set kernels_cpu, kernels_cuda; /* the latter where CUDA was built in */

@@ -69,7 +69,17 @@ struct device_unit {
     int driver, runtime; /* versions, 1000 major + 10 minor */
 };
 
+/* What a profiler saw of one piece of work: times of its own clock, which only orders and spaces
+ * them. */
+struct device_record {
+    int64_t begin_ns, end_ns;
+    int stream;    /* that it ran on, as the device counts; -1: none of those */
+    bool is_copy;  /* else a kernel, or a fill of memory */
+    char name[40]; /* of a kernel, its beginning; "copy", "fill" */
+};
+
 struct device;
+struct device_graph; /* a recorded run; the type's own */
 
 struct device_type {
     const char *name;
@@ -102,7 +112,14 @@ struct device_type {
     void (*sync)(struct device *device); /* host waits until every stream is empty */
     int64_t (*when)(struct device *device,
                     int stamp); /* units_now_ns() when the stream reached it; after sync */
+    /* units_now_ns() when the host gave the stamp: later than when the stream was done with all before
+     * it, if the host was late. A graph's stamps: when the graph was launched. NULL: the host is
+     * the compute stream, or nobody knows. */
+    int64_t (*given)(struct device *device, int stamp);
     void *(*native)(struct device *device, int stream); /* cudaStream_t; NULL on cpu */
+    /* Make an empty stream anew, before or beside the compute stream where both have work; what
+     * native() gave for it is gone. NULL: streams have no priorities. */
+    int (*prioritise)(struct device *device, int stream, bool before);
     void (*memory)(struct device *device, struct device_memory *out);
     /* call(arg) when the stream gets here; on "cuda" on a thread of the runtime, where it may call
      * nothing of CUDA. NULL: launch() on a stream that is not the compute stream is the same. */
@@ -110,6 +127,25 @@ struct device_type {
     /* Make host memory (page-aligned) fit for copies that run beside the host. NULL: all is. */
     int (*pin)(struct device *device, void *memory, size_t bytes);
     void (*unpin)(struct device *device, void *memory);
+    /*
+     * Between capture_begin and capture_end nothing runs: what is launched, stamped, marked and awaited
+     * on any stream becomes a graph. launch_graph gives all of it at once, in the order of the compute
+     * stream; each launch gives the graph's stamps anew, once between two syncs like any other. Inside,
+     * only stamps of the same capture can be awaited, nothing is uploaded, filled or synced, and memory
+     * that kernels were told of stays where it is as long as the graph lives. On failure
+     * (FAIL_CUDA) nothing is left to free. free_graph: every stream is empty; before the
+     * communicators whose calls are in it are closed. All NULL: no graphs here.
+     */
+    int (*capture_begin)(struct device *device);
+    int (*capture_end)(struct device *device, struct device_graph **out);
+    void (*launch_graph)(struct device *device, struct device_graph *graph);
+    void (*free_graph)(struct device *device, struct device_graph *graph);
+    /* A profiler attaches (with its cost), and goes again; both with every stream empty. The records in
+     * between, by begin, to be freed with free(); *lost: that it dropped. FAIL_ABSENT where it is not
+     * there. NULL: nothing can attach here. */
+    int (*trace_begin)(struct device *device);
+    int (*trace_end)(struct device *device, struct device_record **records, int64_t *n,
+                     int64_t *lost);
     bool runs_host_tasks; /* enqueue() exists */
 };
 
@@ -118,6 +154,11 @@ struct device {
     void *state;        /* the type's own */
     int64_t host_waits; /* times that the host waited for a stream since open; "cuda" counts them */
     int64_t stamp_ns; /* what a stamp takes of the time of its stream, measured at open; 0: none */
+    int64_t graph_stamp_ns; /* the same inside a graph; 0: none, or no graphs */
+    int64_t capture;        /* which capture is on, counted from 1; 0: none */
+    /* Set after open: alloc() takes memory that a communication library may map into other processes,
+     * where there is such memory. Only "cuda" knows a difference. */
+    bool exportable;
 };
 
 /* Stream 0 is the compute stream on every device. */

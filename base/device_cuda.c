@@ -67,6 +67,7 @@ static void cuda_close(struct device *device)
 
     if (cuda == NULL)
         return;
+    device_cuda_capture_close(cuda);
     device_cuda_stamps_close(cuda);
     device_cuda_ring_close(cuda);
     if (cuda->anchor != NULL)
@@ -74,6 +75,7 @@ static void cuda_close(struct device *device)
     for (int i = 0; i < cuda->n_streams; i++)
         cudaStreamDestroy(cuda->streams[i]);
     free(cuda->streams);
+    free(cuda->exported);
     free(cuda);
 }
 
@@ -90,7 +92,8 @@ static int cuda_open(struct device *device, int index, int n_streams)
     CUDA_TRY(cudaSetDevice(index));
     TRY(open_streams(cuda, n_streams));
     TRY(device_cuda_ring_open(cuda));
-    device->stamp_ns = device_cuda_stamp_cost(cuda);
+    device->stamp_ns = device_cuda_stamp_cost(cuda, false);
+    device->graph_stamp_ns = device_cuda_stamp_cost(cuda, true);
     return 0;
 out:
     cuda_close(device);
@@ -137,6 +140,19 @@ static void cuda_sync(struct device *device)
     device_cuda_stamps_settle(cuda);
 }
 
+static int cuda_prioritise(struct device *device, int stream, bool before)
+{
+    struct cuda *cuda = device->state;
+    int least = 0, greatest = 0, rc = 0;
+
+    CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    CUDA_TRY(cudaStreamDestroy(cuda->streams[stream]));
+    CUDA_TRY(cudaStreamCreateWithPriority(&cuda->streams[stream], cudaStreamNonBlocking,
+                                          before ? greatest : least));
+out:
+    return rc;
+}
+
 static void *cuda_native(struct device *device, int stream)
 {
     struct cuda *cuda = device->state;
@@ -162,9 +178,19 @@ const struct device_type device_cuda = {
     .idle = cuda_idle,
     .sync = cuda_sync,
     .when = device_cuda_when,
+    .given = device_cuda_given,
     .native = cuda_native,
+    .prioritise = cuda_prioritise,
     .memory = device_cuda_memory,
     .notify = device_cuda_notify,
     .pin = device_cuda_pin,
     .unpin = device_cuda_unpin,
+#ifdef SCALESTUDY_CUPTI
+    .trace_begin = device_cuda_trace_begin,
+    .trace_end = device_cuda_trace_end,
+#endif
+    .capture_begin = device_cuda_capture_begin,
+    .capture_end = device_cuda_capture_end,
+    .launch_graph = device_cuda_launch_graph,
+    .free_graph = device_cuda_free_graph,
 };

@@ -24,8 +24,8 @@ struct CUevent_st;
 struct cuda_slot {
     int64_t generation; /* in which it was stamped last; 0: never */
     int stream;
-    struct CUevent_st *event; /* of that generation */
-    int64_t when_ns;
+    struct CUevent_st *event;  /* of that generation */
+    int64_t given_ns, when_ns; /* by the host, reached by the stream */
 };
 
 struct cuda_pool {
@@ -42,6 +42,17 @@ struct cuda_piece {
     size_t bytes;
 };
 
+/* Between capture_begin and capture_end. Ordering inside a graph is by events that no node records:
+ * one for each stamp, mark, fork and join, from a pool of their own, since an event that took part in
+ * a capture says nothing to anybody outside it. */
+struct cuda_capture {
+    struct device_graph *graph; /* NULL: nothing is being captured */
+    struct CUevent_st **order;  /* [n_slots] of the stamps given so far */
+    int *stream;                /* [n_slots] that each was given on */
+    struct cuda_pool pool;      /* untimed, kept for the next capture */
+    int64_t n;                  /* captures begun */
+};
+
 enum { CUDA_RING_BYTES = 64 << 20, CUDA_RING_PIECES = 1024 };
 
 struct cuda_ring {
@@ -49,6 +60,12 @@ struct cuda_ring {
     size_t taken, freed;   /* bytes ever; taken - freed <= CUDA_RING_BYTES */
     struct cuda_piece pieces[CUDA_RING_PIECES];
     int64_t first, next; /* of pieces ever */
+};
+
+/* An allocation that a library may map into other processes, and its rounded size. */
+struct cuda_export {
+    void *memory;
+    size_t bytes;
 };
 
 struct cuda {
@@ -62,9 +79,12 @@ struct cuda {
     int *stamped; /* [n_slots] slots stamped, not marked, in this generation */
     int n_stamped;
     struct CUevent_st *anchor;
+    struct cuda_capture capture;
     struct cuda_ring ring;
     int64_t now_bytes[DEVICE_CLASSES], peak_bytes[DEVICE_CLASSES];
     int64_t all_bytes, peak_all_bytes;
+    struct cuda_export *exported; /* [n_exported] */
+    int n_exported;
 };
 
 /* ends the job in words unless the call went well */
@@ -75,6 +95,11 @@ int device_cuda_probe(struct device_unit *units, int max, int *n);
 int device_cuda_alloc(struct device *device, enum device_class which, size_t bytes, void **out);
 void device_cuda_free(struct device *device, enum device_class which, void *memory, size_t bytes);
 void device_cuda_memory(struct device *device, struct device_memory *out);
+
+/* Memory that can be exported (device.exportable); false: this driver has none, or none is left. And
+ * giving it back; false: it is none of these. Nothing may use it any more. */
+bool device_cuda_export_alloc(struct cuda *cuda, size_t bytes, void **out);
+bool device_cuda_export_free(struct cuda *cuda, void *memory);
 
 int device_cuda_ring_open(struct cuda *cuda);
 void device_cuda_ring_close(struct cuda *cuda);
@@ -97,6 +122,27 @@ void device_cuda_await(struct device *device, int stream, int stamp);
 void device_cuda_stamps_settle(
     struct cuda *cuda); /* every stream is empty: stamps get their times */
 int64_t device_cuda_when(struct device *device, int stamp);
-int64_t device_cuda_stamp_cost(struct cuda *cuda);
+int64_t device_cuda_given(struct device *device, int stamp);
+
+/* Take an event of the pool, made now where it has no more. */
+struct CUevent_st *device_cuda_take_event(struct cuda *cuda, struct cuda_pool *pool,
+                                          unsigned flags);
+void device_cuda_empty_pool(struct cuda_pool *pool);
+
+/* What the end of one op and the begin of the next take of their stream when nothing is between them
+ * and the host is far ahead: given one by one, and as a graph. */
+int64_t device_cuda_stamp_cost(struct cuda *cuda, bool as_graph);
+
+int device_cuda_capture_begin(struct device *device);
+int device_cuda_capture_end(struct device *device, struct device_graph **out);
+void device_cuda_launch_graph(struct device *device, struct device_graph *graph);
+void device_cuda_free_graph(struct device *device, struct device_graph *graph);
+void device_cuda_capture_stamp(struct cuda *cuda, int stream, int stamp, bool timed);
+void device_cuda_capture_await(struct cuda *cuda, int stream, int stamp);
+void device_cuda_capture_close(struct cuda *cuda);
+
+int device_cuda_trace_begin(struct device *device);
+int device_cuda_trace_end(struct device *device, struct device_record **records, int64_t *n,
+                          int64_t *lost);
 
 #endif

@@ -28,7 +28,8 @@ int device_cuda_alloc(struct device *device, enum device_class which, size_t byt
 {
     struct cuda *cuda = device->state;
     size_t taken = bytes > 0 ? bytes : 1;
-    cudaError_t error = cudaMalloc(out, taken);
+    bool exported = device->exportable && device_cuda_export_alloc(cuda, taken, out);
+    cudaError_t error = exported ? cudaSuccess : cudaMalloc(out, taken);
 
     if (error == cudaSuccess)
         error = cudaMemsetAsync(*out, 0, taken, cuda->streams[DEVICE_COMPUTE]);
@@ -54,7 +55,8 @@ void device_cuda_free(struct device *device, enum device_class which, void *memo
         return;
     cuda->now_bytes[which] -= (int64_t)bytes;
     cuda->all_bytes -= (int64_t)bytes;
-    cudaFree(memory);
+    if (!device_cuda_export_free(cuda, memory))
+        cudaFree(memory);
 }
 
 void device_cuda_memory(struct device *device, struct device_memory *out)

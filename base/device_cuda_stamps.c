@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "base/units.h"
 
-static void empty_pool(struct cuda_pool *pool)
+void device_cuda_empty_pool(struct cuda_pool *pool)
 {
     for (int i = 0; i < pool->n; i++)
         cudaEventDestroy(pool->events[i]);
@@ -26,6 +26,13 @@ static cudaError_t fill_pool(struct cuda_pool *pool, int n, unsigned flags)
         pool->n += error == cudaSuccess;
     }
     return error;
+}
+
+cudaEvent_t device_cuda_take_event(struct cuda *cuda, struct cuda_pool *pool, unsigned flags)
+{
+    if (pool->used == pool->n)
+        device_cuda_must(cuda, fill_pool(pool, pool->n + 1, flags), "cudaEventCreate");
+    return pool->events[pool->used++];
 }
 
 int device_cuda_reserve(struct device *device, int n_stamps, int n_tasks)
@@ -52,8 +59,9 @@ int device_cuda_reserve(struct device *device, int n_stamps, int n_tasks)
 
 void device_cuda_stamps_close(struct cuda *cuda)
 {
-    empty_pool(&cuda->timed);
-    empty_pool(&cuda->untimed);
+    device_cuda_empty_pool(&cuda->timed);
+    device_cuda_empty_pool(&cuda->untimed);
+    device_cuda_empty_pool(&cuda->capture.pool);
     free(cuda->slots);
     free(cuda->stamped);
 }
@@ -74,6 +82,7 @@ static struct cuda_slot *record(struct cuda *cuda, int stream, int stamp, struct
         die(FAIL_INTERNAL, "device: stamp %d was given twice without a sync between", stamp);
     slot->generation = cuda->generation;
     slot->stream = stream;
+    slot->given_ns = units_now_ns();
     slot->event = pool->events[pool->used++];
     device_cuda_must(cuda, cudaEventRecord(slot->event, cuda->streams[stream]), "cudaEventRecord");
     return slot;
@@ -83,6 +92,11 @@ void device_cuda_stamp(struct device *device, int stream, int stamp)
 {
     struct cuda *cuda = device->state;
 
+    if (cuda->capture.graph != NULL) {
+        slot_of(cuda, stamp);
+        device_cuda_capture_stamp(cuda, stream, stamp, true);
+        return;
+    }
     record(cuda, stream, stamp, &cuda->timed);
     cuda->stamped[cuda->n_stamped++] = stamp;
 }
@@ -91,6 +105,11 @@ void device_cuda_mark(struct device *device, int stream, int stamp)
 {
     struct cuda *cuda = device->state;
 
+    if (cuda->capture.graph != NULL) {
+        slot_of(cuda, stamp);
+        device_cuda_capture_stamp(cuda, stream, stamp, false);
+        return;
+    }
     record(cuda, stream, stamp, &cuda->untimed);
 }
 
@@ -99,6 +118,10 @@ void device_cuda_await(struct device *device, int stream, int stamp)
     struct cuda *cuda = device->state;
     const struct cuda_slot *slot = slot_of(cuda, stamp);
 
+    if (cuda->capture.graph != NULL) {
+        device_cuda_capture_await(cuda, stream, stamp);
+        return;
+    }
     if (slot->generation != cuda->generation)
         die(FAIL_INTERNAL,
             "device: stream %d waits for stamp %d, which nobody has given since the last sync: on "
@@ -159,27 +182,110 @@ int64_t device_cuda_when(struct device *device, int stamp)
     return slot_of(cuda, stamp)->when_ns;
 }
 
-/* Median distance of stamps that follow each other at once. */
-int64_t device_cuda_stamp_cost(struct cuda *cuda)
+int64_t device_cuda_given(struct device *device, int stamp)
 {
-    enum { N = 65 };
-    cudaEvent_t events[N];
-    double distance[N - 1];
+    struct cuda *cuda = device->state;
 
-    for (int i = 0; i < N; i++)
-        device_cuda_must(cuda, cudaEventCreate(&events[i]), "cudaEventCreate");
-    for (int round = 0; round < 2; round++) /* the first one warms up */
-        for (int i = 0; i < N; i++)
-            device_cuda_must(cuda, cudaEventRecord(events[i], cuda->streams[0]), "cudaEventRecord");
-    device_cuda_must(cuda, cudaStreamSynchronize(cuda->streams[0]), "cudaStreamSynchronize");
-    for (int i = 0; i + 1 < N; i++) {
-        double d = elapsed_ns(cuda, events[i], events[i + 1]);
-        int at = i;
-        for (; at > 0 && distance[at - 1] > d; at--)
-            distance[at] = distance[at - 1];
-        distance[at] = d;
+    return slot_of(cuda, stamp)->given_ns;
+}
+
+/* ---- what a stamp costs ---- */
+
+enum { PAIRS = 33 };
+
+/* Ops that take next to nothing, stamped as the executor stamps its own. */
+struct calibration {
+    void *memory;
+    cudaEvent_t begin[PAIRS], end[PAIRS];
+};
+
+static void hold(void *arg)
+{
+    (void)arg;
+    units_sleep_ns(2000000);
+}
+
+static void record_as(struct cuda *cuda, cudaEvent_t event, bool in_graph)
+{
+    unsigned flags = in_graph ? cudaEventRecordExternal : cudaEventRecordDefault;
+
+    device_cuda_must(cuda, cudaEventRecordWithFlags(event, cuda->streams[0], flags),
+                     "cudaEventRecordWithFlags");
+}
+
+static void give_pairs(struct cuda *cuda, const struct calibration *c, bool in_graph)
+{
+    for (int i = 0; i < PAIRS; i++) {
+        record_as(cuda, c->begin[i], in_graph);
+        device_cuda_must(cuda, cudaMemsetAsync(c->memory, 0, 256, cuda->streams[0]),
+                         "cudaMemsetAsync");
+        record_as(cuda, c->end[i], in_graph);
     }
-    for (int i = 0; i < N; i++)
-        cudaEventDestroy(events[i]);
-    return (int64_t)distance[(N - 1) / 2];
+}
+
+/* The stream is held until the host has given everything: nothing of it is the host's time. */
+static void run_pairs(struct cuda *cuda, const struct calibration *c)
+{
+    device_cuda_must(cuda, cudaLaunchHostFunc(cuda->streams[0], hold, NULL), "cudaLaunchHostFunc");
+    give_pairs(cuda, c, false);
+    device_cuda_must(cuda, cudaStreamSynchronize(cuda->streams[0]), "cudaStreamSynchronize");
+}
+
+static void run_graph(struct cuda *cuda, const struct calibration *c)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+
+    device_cuda_must(cuda,
+                     cudaStreamBeginCapture(cuda->streams[0], cudaStreamCaptureModeThreadLocal),
+                     "cudaStreamBeginCapture");
+    give_pairs(cuda, c, true);
+    device_cuda_must(cuda, cudaStreamEndCapture(cuda->streams[0], &graph), "cudaStreamEndCapture");
+    device_cuda_must(cuda, cudaGraphInstantiateWithFlags(&exec, graph, 0), "cudaGraphInstantiate");
+    for (int round = 0; round < 2; round++) { /* the first one warms up */
+        device_cuda_must(cuda, cudaGraphLaunch(exec, cuda->streams[0]), "cudaGraphLaunch");
+        device_cuda_must(cuda, cudaStreamSynchronize(cuda->streams[0]), "cudaStreamSynchronize");
+    }
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int64_t median_gap(const struct cuda *cuda, const struct calibration *c)
+{
+    double gap[PAIRS - 1];
+
+    for (int i = 0; i + 1 < PAIRS; i++)
+        gap[i] = elapsed_ns(cuda, c->end[i], c->begin[i + 1]);
+    qsort(gap, PAIRS - 1, sizeof *gap, by_value);
+    return (int64_t)gap[(PAIRS - 1) / 2];
+}
+
+int64_t device_cuda_stamp_cost(struct cuda *cuda, bool as_graph)
+{
+    struct calibration c;
+    int64_t cost;
+
+    device_cuda_must(cuda, cudaMalloc(&c.memory, 256), "cudaMalloc");
+    for (int i = 0; i < PAIRS; i++) {
+        device_cuda_must(cuda, cudaEventCreate(&c.begin[i]), "cudaEventCreate");
+        device_cuda_must(cuda, cudaEventCreate(&c.end[i]), "cudaEventCreate");
+    }
+    run_pairs(cuda, &c); /* warms up */
+    if (as_graph)
+        run_graph(cuda, &c);
+    else
+        run_pairs(cuda, &c);
+    cost = median_gap(cuda, &c);
+    for (int i = 0; i < PAIRS; i++) {
+        cudaEventDestroy(c.begin[i]);
+        cudaEventDestroy(c.end[i]);
+    }
+    cudaFree(c.memory);
+    return cost;
 }

@@ -26,7 +26,8 @@
     X(FAIL_WRONG, 7, "wrong result")                                                               \
     X(FAIL_FILE, 8, "file error")                                                                  \
     X(FAIL_UNSETTLED, 9, "did not settle")                                                         \
-    X(FAIL_PENDING, 10, "gate pending")
+    X(FAIL_PENDING, 10, "gate pending")                                                            \
+    X(FAIL_STOPPED, 11, "stopped by a signal")
 
 enum fail_code {
     FAIL_NONE = 0,

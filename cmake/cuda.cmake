@@ -88,6 +88,17 @@ function(scalestudy_cuda library)
     endif()
     target_include_directories(${library} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE_DIR} ${CUDNN_INCLUDE_DIR})
     target_link_libraries(${library} PUBLIC CUDA::cudart)
+    find_path(NVTX_INCLUDE_DIR nvtx3/nvToolsExt.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+    if(library STREQUAL ss_base AND NVTX_INCLUDE_DIR) # headers alone
+        target_include_directories(ss_base SYSTEM PRIVATE ${NVTX_INCLUDE_DIR})
+        set_source_files_properties(base/ranges.c PROPERTIES COMPILE_DEFINITIONS SCALESTUDY_NVTX)
+    endif()
+    if(library STREQUAL ss_base AND TARGET CUDA::cupti) # loaded by --audit alone, so not linked
+        get_target_property(cupti CUDA::cupti IMPORTED_LOCATION)
+        target_include_directories(ss_base SYSTEM PRIVATE ${CUDAToolkit_CUPTI_INCLUDE_DIR})
+        set_source_files_properties(base/device_cuda.c base/device_cuda_cupti.c PROPERTIES
+            COMPILE_DEFINITIONS "SCALESTUDY_CUPTI=\"${cupti}\"")
+    endif()
     if(library STREQUAL ss_collectives)
         target_link_libraries(${library} PUBLIC ${NCCL_LIBRARY})
     elseif(library STREQUAL ss_workloads)

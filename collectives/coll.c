@@ -50,13 +50,37 @@ static int64_t recv_shares(enum coll_kind kind, int n_ranks)
     return kind == COLL_ALL_GATHER || kind == COLL_ALL_TO_ALL ? n_ranks : 1;
 }
 
+static int64_t sum_of(const int64_t *table, int n_ranks)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < n_ranks; i++)
+        sum += table[i];
+    return sum;
+}
+
+struct coll coll_all_to_all_v(enum dtype dtype, int64_t count, int n_ranks, int me,
+                              const int64_t *send, const int64_t *recv)
+{
+    return (struct coll){.kind = COLL_ALL_TO_ALL_V,
+                         .dtype = dtype,
+                         .count = count,
+                         .peer = -1,
+                         .send = send,
+                         .recv = recv,
+                         .away = sum_of(send, n_ranks) - send[me]};
+}
+
 int64_t coll_send_count(const struct coll *coll, int n_ranks)
 {
+    if (coll->kind == COLL_ALL_TO_ALL_V)
+        return sum_of(coll->send, n_ranks);
     return coll->count * send_shares(coll->kind, n_ranks);
 }
 
 int64_t coll_recv_count(const struct coll *coll, int n_ranks)
 {
+    if (coll->kind == COLL_ALL_TO_ALL_V)
+        return sum_of(coll->recv, n_ranks);
     return coll->count * recv_shares(coll->kind, n_ranks);
 }
 
@@ -73,7 +97,8 @@ double coll_busbw_factor(enum coll_kind kind, int n_ranks)
 
     if (kind == COLL_ALL_REDUCE)
         return 2 * (n - 1) / n;
-    if (kind == COLL_REDUCE_SCATTER || kind == COLL_ALL_GATHER || kind == COLL_ALL_TO_ALL)
+    if (kind == COLL_REDUCE_SCATTER || kind == COLL_ALL_GATHER || kind == COLL_ALL_TO_ALL ||
+        kind == COLL_ALL_TO_ALL_V)
         return (n - 1) / n;
     return 1;
 }
@@ -85,8 +110,12 @@ double coll_wire_bytes(const struct coll *coll, int n_ranks)
 
     if (coll->kind == COLL_RECV)
         return 0;
-    if (coll->kind == COLL_SEND)
+    if (coll->kind == COLL_ALL_TO_ALL_V)
+        return (double)coll->away * (double)dtype_size((int)coll->dtype);
+    if (coll->kind == COLL_SEND || (coll->kind == COLL_SENDRECV && n_ranks > 1))
         return bytes;
+    if (coll->kind == COLL_SENDRECV)
+        return 0;
     return (coll->kind == COLL_ALL_REDUCE ? 2 : 1) * (n - 1) * bytes / n;
 }
 
@@ -138,8 +167,27 @@ static double input_sum(const struct coll *coll, int n_ranks, int64_t i, int tri
     return (double)(coll->dtype == DTYPE_U8 ? sum % INPUT_VALUES : sum);
 }
 
+/* The member whose part element i lies in; i becomes its index there. */
+static int part_of(const int64_t *table, int64_t *i)
+{
+    int member = 0;
+    for (; *i >= table[member]; member++)
+        *i -= table[member];
+    return member;
+}
+
+enum { PART_BITS = 36 }; /* elements of a part, below the number of the member it goes to */
+
+static int64_t into_part(const int64_t *table, int64_t i)
+{
+    int64_t member = part_of(table, &i);
+    return i | member << PART_BITS;
+}
+
 double coll_input(const struct coll *coll, int rank, int64_t i, int trial)
 {
+    if (coll->kind == COLL_ALL_TO_ALL_V)
+        i = into_part(coll->send, i);
     return is_small_sum(coll) ? input_bit(coll, rank, i, trial) : input_byte(coll, rank, i, trial);
 }
 
@@ -158,6 +206,11 @@ double coll_expected(const struct coll *coll, int n_ranks, int me, int64_t i, in
         return coll_input(coll, (int)share, rest, trial);
     case COLL_ALL_TO_ALL:
         return coll_input(coll, (int)share, me * coll->count + rest, trial);
+    case COLL_SENDRECV:
+        return coll_input(coll, (me + n_ranks - 1) % n_ranks, i, trial);
+    case COLL_ALL_TO_ALL_V:
+        share = part_of(coll->recv, &i);
+        return input_byte(coll, (int)share, i | (int64_t)me << PART_BITS, trial);
     case COLL_BROADCAST:
     case COLL_RECV:
         return coll_input(coll, coll->peer, i, trial);

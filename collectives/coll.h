@@ -3,16 +3,22 @@
  *
  * `count` follows nccl-tests: the elements of the *send* buffer for all-gather (per-rank share),
  * of the *receive* share for reduce-scatter, of the whole buffer for all-reduce, broadcast, reduce
- * and send/recv, and of one peer's part for all-to-all. With n ranks and elements of size e:
+ * and send/recv, of one peer's part for all-to-all, and the most that any member sends or receives for
+ * all-to-all-v. With n ranks and elements of size e:
  *
  *   kind             S (bytes)   busbw factor   bytes a rank sends at least (mean over the group)
  *   all-reduce       count e     2(n-1)/n       2(n-1)/n S
  *   all-gather       count e n   (n-1)/n        (n-1)/n S
  *   reduce-scatter   count e n   (n-1)/n        (n-1)/n S
  *   all-to-all       count e n   (n-1)/n        (n-1)/n S
+ *   all-to-all-v     count e     (n-1)/n        what it sends to others, by its own table
  *   broadcast        count e     1              (n-1)/n S
  *   reduce           count e     1              (n-1)/n S
+ *   sendrecv         count e     1              S
  *   send / recv      count e     1              S / 0
+ *
+ * sendrecv is nccl-tests' ring: every member sends to the next one (the last to the first) and
+ * receives from the one before, as one group of two calls.
  *
  * algbw = S / t, busbw = algbw * factor (nccl-tests doc/PERFORMANCE.md). With n = 1 nothing moves
  * and a bandwidth is undefined, not 0.
@@ -28,8 +34,10 @@
     X(COLL_REDUCE_SCATTER, "reduce-scatter")                                                       \
     X(COLL_ALL_GATHER, "all-gather")                                                               \
     X(COLL_ALL_TO_ALL, "all-to-all")                                                               \
+    X(COLL_ALL_TO_ALL_V, "all-to-all-v")                                                           \
     X(COLL_BROADCAST, "broadcast")                                                                 \
     X(COLL_REDUCE, "reduce")                                                                       \
+    X(COLL_SENDRECV, "sendrecv")                                                                   \
     X(COLL_SEND, "send")                                                                           \
     X(COLL_RECV, "recv")
 
@@ -54,12 +62,18 @@ enum dtype {
         DTYPES
 };
 
-/* One call. A sum is the only reduction that the step needs; reductions are always sums. */
+/*
+ * One call. A sum is the only reduction that the step needs; reductions are always sums. All-to-all-v
+ * takes for each member how many elements go there and come from there, one part behind the other;
+ * the tables are the caller's and live as long as the call.
+ */
 struct coll {
     enum coll_kind kind;
     enum dtype dtype;
     int64_t count; /* elements, as above */
     int peer; /* root of broadcast/reduce, other side of send/recv: index in the group; else -1 */
+    const int64_t *send, *recv; /* [n_ranks] of all-to-all-v, else NULL */
+    int64_t away;               /* of all-to-all-v: elements that go to other members */
 };
 
 const char *coll_name(int kind);
@@ -72,6 +86,10 @@ double coll_busbw_factor(enum coll_kind kind, int n_ranks);
 
 /* Bytes that one rank sends at least (last column), averaged over the group: exact in double. */
 double coll_wire_bytes(const struct coll *coll, int n_ranks);
+
+/* The call of member `me` whose tables are these; `count` is the same on all members. */
+struct coll coll_all_to_all_v(enum dtype dtype, int64_t count, int n_ranks, int me,
+                              const int64_t *send, const int64_t *recv);
 
 /* Elements of the send and receive buffers. */
 int64_t coll_send_count(const struct coll *coll, int n_ranks);

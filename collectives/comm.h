@@ -30,14 +30,39 @@ struct comm_call {
 
 struct comm;
 
+/* How communicators are going to be used, all of a process. */
+struct comm_promise {
+    bool deterministic; /* the same bits every time: algorithm, protocol, channels are pinned */
+    bool graph; /* some of them post inside captures alone (device.capture_begin), graphs never
+                   run beside each other, and nobody else posts on those meanwhile */
+};
+
+/*
+ * How a communicator may be made: limits of the thread blocks (CTAs) that its kernels take, 0: the
+ * library's own; and which memory it is told of beforehand.
+ */
+enum comm_enrolment { ENROL_NOTHING, ENROL_BUFFERS, ENROL_WINDOWS, COMM_ENROLMENTS };
+struct comm_setup {
+    int min_ctas, max_ctas;
+};
+
 struct comm_type {
     const char *name;
     bool host_memory; /* moves host memory (device "cpu"), not device memory */
     /* Once in a process, before anything else of the library and before threads are started.
      * `host` names the host that this rank pretends to be on, NULL: where it is. NULL: nothing. */
     int (*prepare)(const char *host);
+    /* Before prepare(). FAIL_ABSENT when this version cannot keep it. NULL: nothing to do for it. */
+    int (*expect)(const struct comm_promise *promise);
     int (*open)(struct comm *comm, const void *parent, int max_calls);
     void (*close)(struct comm *comm);
+    /* Of communicators that are opened from now on. NULL: there is nothing to set up. */
+    void (*set_up)(const struct comm_setup *setup);
+    /* Tell the library of memory that calls will use, until close: as buffers of this rank, or
+     * collectively as windows of all members, with equal sizes. `memory` is the start of what
+     * alloc() gave on an exportable device. FAIL_ABSENT where the version has no such thing,
+     * FAIL_COMM where it refuses. NULL: nothing to tell. */
+    int (*enrol)(struct comm *comm, void *memory, size_t bytes, enum comm_enrolment how);
     void (*post)(struct comm *comm, const struct comm_call *calls, int n_calls);
     int (*check)(struct comm *comm); /* after sync: 0, or FAIL_* kept by fail(); may be NULL */
     /* At any time, without waiting and of this rank alone: 0 while nothing has failed, or FAIL_* kept

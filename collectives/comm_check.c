@@ -44,7 +44,7 @@ static void note(struct sequence *sequence, const struct coll *coll, bool with_p
     sequence->n_calls++;
 }
 
-static void note_call(struct check *check, const struct coll *coll)
+static void note_call(struct check *check, const struct coll *coll, int n_ranks)
 {
     if (coll->kind == COLL_SEND) {
         note(&check->sent[coll->peer], coll, false);
@@ -54,6 +54,13 @@ static void note_call(struct check *check, const struct coll *coll)
         if (check->collectives.n_calls < LOG_CALLS)
             check->log[check->collectives.n_calls] = *coll;
         note(&check->collectives, coll, true);
+        for (int i = 0; coll->kind == COLL_ALL_TO_ALL_V && i < n_ranks; i++) {
+            struct coll part = *coll;
+            part.count = coll->send[i];
+            note(&check->sent[i], &part, false);
+            part.count = coll->recv[i];
+            note(&check->received[i], &part, false);
+        }
     }
 }
 
@@ -84,7 +91,7 @@ static void check_post(struct comm *comm, const struct comm_call *calls, int n_c
     for (int i = 0; i < n_calls; i++) {
         size_t bytes = output_bytes(comm, &calls[i]);
         struct poisoning *poisoning = &check->ring[check->n_poisoned % comm->max_calls];
-        note_call(check, &calls[i].coll);
+        note_call(check, &calls[i].coll, comm->group.size);
         if (bytes == 0)
             continue;
         check->n_poisoned++;

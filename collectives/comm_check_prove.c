@@ -21,6 +21,7 @@ static const struct way ways[] = {
     {COLL_REDUCE_SCATTER, false, true}, {COLL_BROADCAST, false, false},
     {COLL_BROADCAST, true, false},      {COLL_ALL_GATHER, false, false},
     {COLL_ALL_GATHER, true, false},     {COLL_ALL_TO_ALL, false, false},
+    {COLL_SENDRECV, false, false},      {COLL_ALL_TO_ALL_V, false, false},
     {COLL_SEND, false, false},
 };
 
@@ -33,6 +34,7 @@ struct proof {
     size_t bytes; /* of each of the five, two guards included */
     unsigned char *send_image, *expected, *found;
     void *send, *recv; /* device memory */
+    int64_t *parts;    /* [2 n] of all-to-all-v */
     int64_t n_wrong;
 };
 
@@ -164,9 +166,21 @@ static void post_ring(struct proof *p, const struct coll *send, struct coll *rec
               (struct comm_call[]){{.coll = *send, .send = from}, {.coll = *recv, .recv = to}}, 2);
 }
 
+/* Parts of one, two and three thirds of an even share: what goes is not what comes. */
+static struct coll uneven(struct proof *p, enum dtype dtype, int64_t count)
+{
+    int64_t share = count / p->n;
+    for (int i = 0; i < p->n; i++) {
+        p->parts[i] = share * (1 + (p->me + 2 * i) % 3) / 3;
+        p->parts[p->n + i] = share * (1 + (i + 2 * p->me) % 3) / 3;
+    }
+    return coll_all_to_all_v(dtype, count, p->n, p->me, p->parts, p->parts + p->n);
+}
+
 static int prove_call(struct proof *p, const struct way *way, enum dtype dtype, int64_t count)
 {
-    struct coll coll = {way->kind, dtype, count, p->trial % p->n}, result;
+    struct coll coll = {.kind = way->kind, .dtype = dtype, .count = count, .peer = p->trial % p->n};
+    struct coll result;
     char *recv = (char *)p->recv + GUARD, *send = (char *)p->send + GUARD;
     size_t own = 0; /* where in the receive buffer an in-place input lies */
 
@@ -175,6 +189,8 @@ static int prove_call(struct proof *p, const struct way *way, enum dtype dtype, 
     memset(p->expected, POISON, p->bytes);
     if (way->kind == COLL_SEND)
         coll.peer = (p->me + 1) % p->n;
+    if (way->kind == COLL_ALL_TO_ALL_V)
+        coll = uneven(p, dtype, count);
     if (way->in_place) {
         own = way->kind == COLL_ALL_GATHER ? (size_t)(p->me * count) * dtype_size((int)dtype) : 0;
         send = recv + own;
@@ -198,7 +214,8 @@ static int prove_call(struct proof *p, const struct way *way, enum dtype dtype, 
 /* Every count goes on after a failure: n_wrong is over all calls, and members stay together. */
 static int prove_way(struct proof *p, const struct way *way, enum dtype dtype)
 {
-    int64_t shares = coll_bytes(&(struct coll){way->kind, DTYPE_U8, 1, 0}, p->n);
+    int64_t shares =
+        coll_bytes(&(struct coll){.kind = way->kind, .dtype = DTYPE_U8, .count = 1}, p->n);
     int64_t counts[] = {0, 1, PRIME, PAGE_BYTES / (int64_t)dtype_size((int)dtype) + 1,
                         p->max_count / shares};
     int rc = 0;
@@ -241,6 +258,7 @@ int comm_prove(struct comm *comm, int64_t max_count, int64_t *n_wrong)
 
     p.max_count = max_count;
     p.bytes = (size_t)comm_prove_bytes(max_count);
+    p.parts = must_alloc(2 * (size_t)p.n, sizeof *p.parts);
     p.send_image = must_alloc(3, p.bytes);
     p.expected = p.send_image + p.bytes;
     p.found = p.expected + p.bytes;
@@ -252,6 +270,7 @@ out:
     type->free(comm->device, DEVICE_COMMUNICATION, p.send, p.bytes);
     type->free(comm->device, DEVICE_COMMUNICATION, p.recv, p.bytes);
     free(p.send_image);
+    free(p.parts);
     comm->posted_calls = calls;
     comm->posted_bytes = bytes;
     *n_wrong = p.n_wrong;

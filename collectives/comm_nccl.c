@@ -17,10 +17,12 @@ struct nccl {
     char name[32]; /* of this communicator, for what NCCL tells */
 };
 
-/* NCCL before 2.26 wants one order of all groups of a GPU: each waits for the last one. */
+/* NCCL before 2.26, or told not to order launches by itself, wants one order of all groups of a GPU:
+ * each waits for the last one. Inside a capture that is the last one of the same capture. */
 static struct {
     bool chained;
-    cudaEvent_t last; /* NULL: nothing posted yet */
+    cudaEvent_t last, captured; /* NULL: no communicator is open */
+    int64_t capture;            /* in which `captured` was recorded; 0: in none */
     int users;
 } order;
 
@@ -75,7 +77,7 @@ static int nccl_prepare(const char *host)
 
     if (rc == 0)
         comm_nccl_environment(version, host);
-    order.chained = version < NCCL_ORDERED;
+    order.chained = version < NCCL_ORDERED || !comm_nccl_orders_itself();
     return rc;
 }
 
@@ -133,6 +135,39 @@ static ncclResult_t all_to_all(const struct nccl *nccl, const struct comm_call *
     return result;
 }
 
+static ncclResult_t ring(const struct nccl *nccl, const struct comm_call *call)
+{
+    size_t count = (size_t)call->coll.count;
+    ncclDataType_t type = datatype(call->coll.dtype);
+    int next = (nccl->me + 1) % nccl->n_ranks,
+        before = (nccl->me + nccl->n_ranks - 1) % nccl->n_ranks;
+    ncclResult_t result = ncclSend(call->send, count, type, next, nccl->comm, nccl->stream);
+
+    if (result != ncclSuccess)
+        return result;
+    return ncclRecv(call->recv, count, type, before, nccl->comm, nccl->stream);
+}
+
+static ncclResult_t all_to_all_v(const struct nccl *nccl, const struct comm_call *call)
+{
+    size_t size = dtype_size((int)call->coll.dtype);
+    const char *send = call->send;
+    char *recv = call->recv;
+    ncclDataType_t type = datatype(call->coll.dtype);
+    ncclResult_t result = ncclSuccess;
+
+    for (int peer = 0; peer < nccl->n_ranks && result == ncclSuccess; peer++) {
+        size_t out = (size_t)call->coll.send[peer], in = (size_t)call->coll.recv[peer];
+        if (out > 0)
+            result = ncclSend(send, out, type, peer, nccl->comm, nccl->stream);
+        if (in > 0 && result == ncclSuccess)
+            result = ncclRecv(recv, in, type, peer, nccl->comm, nccl->stream);
+        send += out * size;
+        recv += in * size;
+    }
+    return result;
+}
+
 static ncclResult_t issue(const struct nccl *nccl, const struct comm_call *call)
 {
     const void *send = call->send;
@@ -150,10 +185,14 @@ static ncclResult_t issue(const struct nccl *nccl, const struct comm_call *call)
         return ncclAllGather(send, recv, count, type, nccl->comm, nccl->stream);
     case COLL_ALL_TO_ALL:
         return all_to_all(nccl, call);
+    case COLL_ALL_TO_ALL_V:
+        return all_to_all_v(nccl, call);
     case COLL_BROADCAST:
         return ncclBroadcast(send, recv, count, type, peer, nccl->comm, nccl->stream);
     case COLL_REDUCE:
         return ncclReduce(send, recv, count, type, ncclSum, peer, nccl->comm, nccl->stream);
+    case COLL_SENDRECV:
+        return ring(nccl, call);
     case COLL_SEND:
         return ncclSend(send, count, type, peer, nccl->comm, nccl->stream);
     case COLL_RECV:
@@ -178,16 +217,42 @@ static void copy_own(const struct nccl *nccl, const struct comm_call *call)
             "cudaMemcpyAsync");
 }
 
-static void chain_before(const struct nccl *nccl)
+static void chain_before(const struct nccl *nccl, int64_t capture)
 {
-    if (order.chained && order.last != NULL)
-        must_cuda(nccl, cudaStreamWaitEvent(nccl->stream, order.last, 0), "cudaStreamWaitEvent");
+    cudaEvent_t last = capture > 0 ? order.captured : order.last;
+
+    if (order.chained && (capture == 0 || capture == order.capture))
+        must_cuda(nccl, cudaStreamWaitEvent(nccl->stream, last, 0), "cudaStreamWaitEvent");
 }
 
-static void chain_after(const struct nccl *nccl)
+static void chain_after(const struct nccl *nccl, int64_t capture)
 {
-    if (order.chained)
-        must_cuda(nccl, cudaEventRecord(order.last, nccl->stream), "cudaEventRecord");
+    cudaEvent_t last = capture > 0 ? order.captured : order.last;
+
+    if (!order.chained)
+        return;
+    must_cuda(nccl, cudaEventRecord(last, nccl->stream), "cudaEventRecord");
+    order.capture = capture > 0 ? capture : order.capture;
+}
+
+static void drop_order(void)
+{
+    if (order.last != NULL) {
+        cudaEventDestroy(order.last);
+        cudaEventDestroy(order.captured);
+    }
+    order.last = order.captured = NULL;
+    order.capture = 0;
+}
+
+static void make_order(const struct nccl *nccl)
+{
+    if (!order.chained || order.last != NULL)
+        return;
+    must_cuda(nccl, cudaEventCreateWithFlags(&order.last, cudaEventDisableTiming),
+              "cudaEventCreate");
+    must_cuda(nccl, cudaEventCreateWithFlags(&order.captured, cudaEventDisableTiming),
+              "cudaEventCreate");
 }
 
 static void nccl_post(struct comm *comm, const struct comm_call *calls, int n_calls)
@@ -195,7 +260,7 @@ static void nccl_post(struct comm *comm, const struct comm_call *calls, int n_ca
     const struct nccl *nccl = comm->state;
 
     if (nccl->n_ranks > 1) {
-        chain_before(nccl);
+        chain_before(nccl, comm->device->capture);
         must(nccl, &calls[0].coll, ncclGroupStart());
     }
     for (int i = 0; i < n_calls; i++) {
@@ -208,7 +273,7 @@ static void nccl_post(struct comm *comm, const struct comm_call *calls, int n_ca
     }
     if (nccl->n_ranks > 1) {
         must(nccl, &calls[0].coll, ncclGroupEnd());
-        chain_after(nccl);
+        chain_after(nccl, comm->device->capture);
     }
 }
 
@@ -242,10 +307,8 @@ static void nccl_close(struct comm *comm)
             ncclCommAbort(nccl->comm);
     }
     nccl_told_close(nccl->name);
-    if (--order.users == 0 && order.last != NULL) {
-        cudaEventDestroy(order.last);
-        order.last = NULL;
-    }
+    if (--order.users == 0)
+        drop_order();
     free(nccl);
 }
 
@@ -266,9 +329,7 @@ static int nccl_open(struct comm *comm, const void *parent, int max_calls)
         rc = fail(FAIL_USAGE, "comm: \"nccl\" moves GPU memory, which device \"%s\" does not have",
                   comm->device->type->name);
     TRY(rc);
-    if (order.chained && order.last == NULL)
-        must_cuda(nccl, cudaEventCreateWithFlags(&order.last, cudaEventDisableTiming),
-                  "cudaEventCreate");
+    make_order(nccl);
     must_cuda(nccl, cudaGetDevice(&gpu), "cudaGetDevice");
     nccl_told_open(nccl->name);
     TRY(comm_nccl_open(&nccl->comm, parent, comm, nccl->name, gpu));
@@ -276,6 +337,13 @@ static int nccl_open(struct comm *comm, const void *parent, int max_calls)
 out:
     nccl_close(comm);
     return rc;
+}
+
+static int nccl_enrol(struct comm *comm, void *memory, size_t bytes, enum comm_enrolment how)
+{
+    const struct nccl *nccl = comm->state;
+
+    return nccl->comm == NULL ? 0 : comm_nccl_enrol(nccl->comm, nccl->axis, memory, bytes, how);
 }
 
 /* ---- what it chose ---- */
@@ -296,8 +364,11 @@ static void nccl_describe(const struct comm *comm, char *text, size_t size)
 const struct comm_type comm_nccl = {
     .name = "nccl",
     .prepare = nccl_prepare,
+    .expect = comm_nccl_expect,
     .open = nccl_open,
     .close = nccl_close,
+    .set_up = comm_nccl_set_up,
+    .enrol = nccl_enrol,
     .post = nccl_post,
     .alive = nccl_alive,
     .watch = nccl_watch,

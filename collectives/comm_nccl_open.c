@@ -12,11 +12,18 @@
 #include "base/units.h"
 
 static const double open_deadline_s = 120, grace_s = 10;
+static struct comm_setup chosen; /* for communicators to come */
+
+void comm_nccl_set_up(const struct comm_setup *setup)
+{
+    chosen = *setup;
+}
 
 struct members {
     MPI_Comm group; /* MPI_COMM_NULL for a group of one */
     int n_ranks, me;
     const char *axis, *name;
+    bool in_pairs;
 };
 
 /* What the opening thread is given and leaves. Never freed while the thread may still run. */
@@ -25,10 +32,42 @@ struct opening {
     ncclUniqueId id;
     const char *name;
     bool can_be_named; /* by the library that is loaded */
+    bool in_pairs;     /* its ranks send to and receive from each other */
     ncclComm_t comm;
     ncclResult_t result;
     _Atomic int finished;
 };
+
+/*
+ * Two ranks are connected when they first exchange something, in the directions that each of them then
+ * asks for: a group that sends and receives does not fit one that only receives ("Message truncated").
+ * So every pair exchanges a byte each way before the first call of a plan.
+ */
+static ncclResult_t connect_pairs(const struct opening *opening)
+{
+    ncclResult_t result = ncclGroupStart();
+    unsigned char *bytes = NULL;
+    cudaStream_t stream = NULL;
+    size_t n = (size_t)opening->n_ranks;
+
+    if (cudaMalloc((void **)&bytes, 2 * n) != cudaSuccess ||
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
+        result = ncclUnhandledCudaError;
+    for (int peer = 0; peer < opening->n_ranks && result == ncclSuccess; peer++) {
+        if (peer == opening->me)
+            continue;
+        result = ncclSend(bytes + peer, 1, ncclUint8, peer, opening->comm, stream);
+        if (result == ncclSuccess)
+            result = ncclRecv(bytes + n + peer, 1, ncclUint8, peer, opening->comm, stream);
+    }
+    ncclResult_t ended = ncclGroupEnd();
+    if (stream != NULL && cudaStreamSynchronize(stream) != cudaSuccess)
+        result = ncclUnhandledCudaError;
+    if (stream != NULL)
+        cudaStreamDestroy(stream);
+    cudaFree(bytes);
+    return result != ncclSuccess ? result : ended;
+}
 
 static void *open_in_thread(void *arg)
 {
@@ -36,6 +75,10 @@ static void *open_in_thread(void *arg)
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 
     config.blocking = 1;
+    if (chosen.min_ctas > 0)
+        config.minCTAs = chosen.min_ctas;
+    if (chosen.max_ctas > 0)
+        config.maxCTAs = chosen.max_ctas;
 #if NCCL_VERSION_CODE >= 22700
     if (opening->can_be_named)
         config.commName = opening->name;
@@ -44,6 +87,8 @@ static void *open_in_thread(void *arg)
     if (cudaSetDevice(opening->gpu) == cudaSuccess)
         opening->result = ncclCommInitRankConfig(&opening->comm, opening->n_ranks, opening->id,
                                                  opening->me, &config);
+    if (opening->result == ncclSuccess && opening->in_pairs)
+        opening->result = connect_pairs(opening);
     atomic_store(&opening->finished, 1);
     return NULL;
 }
@@ -139,6 +184,7 @@ static int open_library(const struct members *members, int gpu, struct ncclComm 
                                 .n_ranks = members->n_ranks,
                                 .me = members->me,
                                 .name = members->name,
+                                .in_pairs = members->in_pairs,
                                 .can_be_named = version >= NCCL_TELLS};
     if (members->me == 0 && ncclGetUniqueId(&opening->id) != ncclSuccess)
         rc =
@@ -157,8 +203,10 @@ out:
 int comm_nccl_open(struct ncclComm **out, const void *parent, const struct comm *comm,
                    const char *name, int gpu)
 {
-    struct members members = {MPI_COMM_NULL, comm->group.size, comm->group.me,
-                              axis_name((int)comm->axis), name};
+    struct members members = {
+        MPI_COMM_NULL,  comm->group.size,
+        comm->group.me, axis_name((int)comm->axis),
+        name,           comm->axis == AXIS_PP || comm->axis == AXIS_CP || comm->axis == AXIS_EP};
     int rc = 0;
 
     *out = NULL;

@@ -243,12 +243,37 @@ static int place_experts(struct layout *layout, const int *axes)
                 degrees->dp);
 }
 
+/* dp and cp as one evenly spaced run, where they are neighbours in the order. */
+static void place_dense_copies(struct layout *layout)
+{
+    const struct group *dp = &layout->group[AXIS_DP], *cp = &layout->group[AXIS_CP];
+    const struct group *inner = dp->stride < cp->stride ? dp : cp, *outer = inner == dp ? cp : dp;
+    int size = dp->size * cp->size;
+    bool apart = dp->size > 1 && cp->size > 1 && inner->stride * inner->size != outer->stride;
+    if (dp->size == 1 || cp->size == 1)
+        layout->group[AXIS_DPCP] = cp->size > 1 ? *cp : *dp;
+    else if (!apart)
+        layout->group[AXIS_DPCP] = group_at(layout->rank, inner->stride, size);
+}
+
+/* First and last stage; others are alone. */
+static void place_embedding(struct layout *layout)
+{
+    const struct group *pp = &layout->group[AXIS_PP];
+    int ends = (pp->size - 1) * pp->stride, last = pp->me == pp->size - 1;
+    struct group alone = {.first = layout->rank, .stride = 1, .size = 1};
+    struct group both = {.first = pp->first, .stride = ends, .size = 2, .me = last};
+    layout->group[AXIS_EMBED] = pp->size > 1 && (pp->me == 0 || last) ? both : alone;
+}
+
 static void place_derived(struct layout *layout)
 {
     const struct group *dp = &layout->group[AXIS_DP];
     int rank = layout->rank, shard = layout->degrees.shard;
     layout->group[AXIS_SHARD] = group_at(rank, dp->stride, shard);
     layout->group[AXIS_REPLICATE] = group_at(rank, dp->stride * shard, dp->size / shard);
+    place_dense_copies(layout);
+    place_embedding(layout);
     layout->group[AXIS_NODE] = group_at(rank, 1, layout->ranks_per_node);
     layout->group[AXIS_RAIL] = group_at(rank, layout->ranks_per_node, layout->nodes);
     layout->group[AXIS_WORLD] = group_at(rank, 1, layout->world);

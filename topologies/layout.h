@@ -16,6 +16,15 @@
  * One set need not be: where an order keeps cp and dp apart and ep = 1, the ranks that hold equal
  * experts are not evenly spaced; AXIS_EDP then has size 0, "no such group". With ep > 1 such an
  * order is refused.
+ *
+ * dp-cp is dp with cp, as Megatron calls it: the ranks that hold the same dense parameters and see
+ * other tokens, samples of their own along dp and parts of one sample along cp. Dense gradients and
+ * losses are summed over it where cp > 1. An order that keeps cp and dp apart, both above 1, has no
+ * such group either: size 0. `shard` divides dp alone; the ranks of cp hold the same shard.
+ *
+ * embedding, as Megatron calls it, is the first with the last stage of a pipeline: the two that hold
+ * a tied embedding. Between them, and with pp = 1, a rank is alone in it.
+ *
  * Nothing here communicates; a layout of 16,384 ranks costs what one of 1 costs.
  */
 #ifndef TOPOLOGIES_LAYOUT_H
@@ -23,7 +32,8 @@
 
 #include <stddef.h>
 
-/* axis, name. AXIS_WORLD is the whole point; SHARD and REPLICATE split dp; EDP is expert-data. */
+/* axis, name. AXIS_WORLD is the whole point; SHARD and REPLICATE split dp; EDP is expert-data; DPCP is
+ * dp with cp. */
 #define AXIS_LIST(X)                                                                               \
     X(AXIS_TP, "tp")                                                                               \
     X(AXIS_CP, "cp")                                                                               \
@@ -33,6 +43,8 @@
     X(AXIS_SHARD, "shard")                                                                         \
     X(AXIS_REPLICATE, "replicate")                                                                 \
     X(AXIS_EDP, "edp")                                                                             \
+    X(AXIS_DPCP, "dp-cp")                                                                          \
+    X(AXIS_EMBED, "embedding")                                                                     \
     X(AXIS_NODE, "node")                                                                           \
     X(AXIS_RAIL, "rail")                                                                           \
     X(AXIS_WORLD, "world")

@@ -97,6 +97,11 @@ static void simulate(struct world *w, const struct coll *coll)
     case COLL_REDUCE:
         reduce_along_ring(w, w->recv[coll->peer], coll->peer, 0, count);
         break;
+    case COLL_SENDRECV:
+        for (int from = 0; from < w->n; from++)
+            move(w, w->recv[(from + 1) % w->n], w->send[from], count, w->n > 1);
+        break;
+    case COLL_ALL_TO_ALL_V:
     case COLL_SEND:
     case COLL_RECV:
     case COLL_KINDS:
@@ -109,8 +114,8 @@ static void simulate(struct world *w, const struct coll *coll)
 static void test_bf16_sums(void)
 {
     static const int ranks[] = {1, 2, 7, 256, 257, 100000};
-    struct coll coll = {COLL_ALL_REDUCE, DTYPE_BF16, 100, -1};
-    struct coll other = {COLL_BROADCAST, DTYPE_BF16, 100, 1};
+    struct coll coll = {.kind = COLL_ALL_REDUCE, .dtype = DTYPE_BF16, .count = 100, .peer = -1};
+    struct coll other = {.kind = COLL_BROADCAST, .dtype = DTYPE_BF16, .count = 100, .peer = 1};
     bool large = false;
 
     for (size_t k = 0; k < sizeof ranks / sizeof ranks[0]; k++)
@@ -147,9 +152,13 @@ static void test_against_simulation(void)
 
     for (world.n = 1; world.n <= MAX_RANKS; world.n++) {
         for (int kind = 0; kind < COLL_SEND; kind++) {
+            if (kind == COLL_ALL_TO_ALL_V) /* has tables: below */
+                continue;
             for (int64_t per_rank = 0; per_rank <= MAX_COUNT / MAX_RANKS; per_rank++) {
-                struct coll coll = {(enum coll_kind)kind, trial % 2 ? DTYPE_BF16 : DTYPE_F64,
-                                    per_rank * world.n, trial % world.n};
+                struct coll coll = {.kind = (enum coll_kind)kind,
+                                    .dtype = trial % 2 ? DTYPE_BF16 : DTYPE_F64,
+                                    .count = per_rank * world.n,
+                                    .peer = trial % world.n};
                 check_simulated(&world, &coll, trial++);
             }
         }
@@ -158,7 +167,8 @@ static void test_against_simulation(void)
 
 static void test_transfers(void)
 {
-    struct coll send = {COLL_SEND, DTYPE_F32, 10, 2}, recv = {COLL_RECV, DTYPE_F32, 10, 1};
+    struct coll send = {.kind = COLL_SEND, .dtype = DTYPE_F32, .count = 10, .peer = 2},
+                recv = {.kind = COLL_RECV, .dtype = DTYPE_F32, .count = 10, .peer = 1};
 
     CHECK_EQ(coll_send_count(&send, 4), 10);
     CHECK_EQ(coll_recv_count(&send, 4), 0);
@@ -168,6 +178,36 @@ static void test_transfers(void)
     CHECK_EQ(coll_wire_bytes(&recv, 4), 0);
     for (int64_t i = 0; i < 10; i++) /* member 1 sends, member 2 receives from 1 */
         CHECK_EQ(coll_expected(&recv, 4, 2, i, 7), coll_input(&send, 1, i, 7));
+}
+
+/* Parts of uneven size: what a member expects at a place is what the one it comes from put there. */
+static void test_parts(void)
+{
+    enum { RANKS = 4 };
+    int64_t parts[RANKS][RANKS], back[RANKS][RANKS];
+    struct coll call[RANKS];
+    for (int i = 0; i < RANKS; i++)
+        for (int j = 0; j < RANKS; j++)
+            parts[i][j] = back[j][i] = (3 * i + 2 * j) % 5;
+    for (int i = 0; i < RANKS; i++)
+        call[i] = coll_all_to_all_v(DTYPE_BF16, 20, RANKS, i, parts[i], back[i]);
+    for (int i = 0; i < RANKS; i++) {
+        int64_t at = 0, sent = 0;
+        for (int from = 0; from < RANKS; from++) {
+            int64_t there = 0;
+            for (int to = 0; to < i; to++)
+                there += parts[from][to];
+            for (int64_t e = 0; e < parts[from][i]; e++, at++)
+                CHECK_EQ(coll_expected(&call[i], RANKS, i, at, 3),
+                         coll_input(&call[from], from, there + e, 3));
+            sent += parts[i][from];
+        }
+        CHECK_EQ(coll_recv_count(&call[i], RANKS), at);
+        CHECK_EQ(coll_send_count(&call[i], RANKS), sent);
+        CHECK_EQ(coll_wire_bytes(&call[i], RANKS), 2 * (sent - parts[i][i]));
+        CHECK_EQ(coll_bytes(&call[i], RANKS), 40);
+    }
+    CHECK_NEAR(coll_busbw_factor(COLL_ALL_TO_ALL_V, RANKS), 0.75, 1e-15);
 }
 
 /* The table of the header, for 4 ranks and 6 elements of 4 bytes; then one rank. */
@@ -184,12 +224,13 @@ static void test_table(void)
         {COLL_ALL_TO_ALL, 96, 24, 24, 0.75, 72, 0},
         {COLL_BROADCAST, 24, 6, 6, 1, 18, 1},
         {COLL_REDUCE, 24, 6, 6, 1, 18, 1},
+        {COLL_SENDRECV, 24, 6, 6, 1, 24, 1},
         {COLL_SEND, 24, 6, 0, 1, 24, 1},
         {COLL_RECV, 24, 0, 6, 1, 0, 1},
     };
 
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        struct coll coll = {table[i].kind, DTYPE_F32, 6, 1};
+        struct coll coll = {.kind = table[i].kind, .dtype = DTYPE_F32, .count = 6, .peer = 1};
         CHECK_EQ(coll_bytes(&coll, 4), table[i].bytes);
         CHECK_EQ(coll_send_count(&coll, 4), table[i].send);
         CHECK_EQ(coll_recv_count(&coll, 4), table[i].recv);
@@ -199,13 +240,14 @@ static void test_table(void)
         if (coll.kind != COLL_SEND)
             CHECK_NEAR(coll_wire_bytes(&coll, 1), 0, 0);
     }
-    CHECK_EQ(sizeof table / sizeof table[0], COLL_KINDS);
+    CHECK_EQ(sizeof table / sizeof table[0], COLL_KINDS - 1); /* all-to-all-v: test_parts */
 }
 
 /* Far beyond 2^31 elements and 2^32 bytes, still whole and exact. */
 static void test_large_counts(void)
 {
-    struct coll coll = {COLL_ALL_GATHER, DTYPE_F64, INT64_C(5000000000), -1};
+    struct coll coll = {
+        .kind = COLL_ALL_GATHER, .dtype = DTYPE_F64, .count = INT64_C(5000000000), .peer = -1};
 
     CHECK_EQ(coll_recv_count(&coll, 1000), INT64_C(5000000000000));
     CHECK_EQ(coll_bytes(&coll, 1000), INT64_C(40000000000000));
@@ -218,7 +260,8 @@ static void test_large_counts(void)
 static void test_sums_are_exact(void)
 {
     static const int ranks[] = {255, 256, 257, 1000, 65536};
-    struct coll coll = {COLL_ALL_REDUCE, DTYPE_F32, 5, -1}, bytes = {COLL_REDUCE, DTYPE_U8, 5, 0};
+    struct coll coll = {.kind = COLL_ALL_REDUCE, .dtype = DTYPE_F32, .count = 5, .peer = -1},
+                bytes = {.kind = COLL_REDUCE, .dtype = DTYPE_U8, .count = 5, .peer = 0};
 
     for (size_t k = 0; k < sizeof ranks / sizeof ranks[0]; k++) {
         for (int64_t i = 0; i < 5; i++) {
@@ -238,8 +281,8 @@ static void test_sums_are_exact(void)
 /* What a fault would mix up differs: neighbouring ranks always; elements, trials and kinds mostly. */
 static void test_inputs_differ(void)
 {
-    struct coll a = {COLL_ALL_REDUCE, DTYPE_F32, 2000, -1},
-                b = {COLL_ALL_GATHER, DTYPE_F32, 2000, -1};
+    struct coll a = {.kind = COLL_ALL_REDUCE, .dtype = DTYPE_F32, .count = 2000, .peer = -1},
+                b = {.kind = COLL_ALL_GATHER, .dtype = DTYPE_F32, .count = 2000, .peer = -1};
     int same_element = 0, same_trial = 0, same_kind = 0;
 
     for (int64_t i = 0; i < 2000; i++) {
@@ -272,6 +315,7 @@ int main(void)
     test_against_simulation();
     test_transfers();
     test_table();
+    test_parts();
     test_large_counts();
     test_bf16_sums();
     test_sums_are_exact();

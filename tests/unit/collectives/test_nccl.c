@@ -21,6 +21,12 @@ static void forget(void)
     unsetenv("NCCL_PAT_ENABLE");
     unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
     unsetenv("NCCL_PROFILER_PLUGIN");
+    unsetenv("NCCL_PROTO");
+    unsetenv("NCCL_MIN_NCHANNELS");
+    unsetenv("NCCL_MAX_NCHANNELS");
+    unsetenv("NCCL_WIN_ENABLE");
+    unsetenv("NCCL_NVLS_ENABLE");
+    unsetenv("NCCL_GRAPH_MIXING_SUPPORT");
 }
 
 static void versions(void)
@@ -35,7 +41,9 @@ static void versions(void)
 static void where_it_is(void)
 {
     forget();
+    CHECK(!comm_nccl_orders_itself());
     comm_nccl_environment(22809, NULL);
+    CHECK(comm_nccl_orders_itself());
     CHECK(strcmp(value("NCCL_LAUNCH_ORDER_IMPLICIT"), "1") == 0);
     CHECK(strcmp(value("NCCL_PROFILER_PLUGIN"), "STATIC_PLUGIN") == 0);
     CHECK(strcmp(value("NCCL_HOSTID"), "(none)") == 0);
@@ -61,8 +69,41 @@ static void where_it_pretends_to_be(void)
     CHECK(strcmp(value("NCCL_ALGO"), "Tree") == 0);
 }
 
+/* Nothing that decides the order of a sum is left to NCCL, on a pretended host neither; what the user
+ * has set stays. */
+static void deterministic(void)
+{
+    struct comm_promise promise = {.deterministic = true};
+    forget();
+    setenv("NCCL_PROTO", "LL", 1);
+    CHECK_EQ(comm_nccl_promise(&promise, 21800), 0);
+    comm_nccl_environment(22809, "node-1");
+    CHECK(strcmp(value("NCCL_ALGO"), "Ring") == 0);
+    CHECK(strcmp(value("NCCL_PROTO"), "LL") == 0);
+    CHECK(strcmp(value("NCCL_MIN_NCHANNELS"), value("NCCL_MAX_NCHANNELS")) == 0);
+    CHECK(atoi(value("NCCL_MIN_NCHANNELS")) > 0);
+    CHECK(strcmp(value("NCCL_WIN_ENABLE"), "0") == 0);
+    CHECK(strcmp(value("NCCL_GRAPH_MIXING_SUPPORT"), "(none)") == 0);
+}
+
+static void graphs(void)
+{
+    struct comm_promise promise = {.graph = true};
+    forget();
+    CHECK_EQ(comm_nccl_promise(&promise, 22809), 0);
+    CHECK(strcmp(value("NCCL_GRAPH_MIXING_SUPPORT"), "0") == 0);
+    comm_nccl_environment(22809, NULL);
+    CHECK(!comm_nccl_orders_itself());
+    CHECK(strcmp(value("NCCL_ALGO"), "(none)") == 0);
+    CHECK_EQ(comm_nccl_promise(&promise, 22505), FAIL_ABSENT);
+    CHECK_HAS(fail_message(), "NCCL 2.25.5 is loaded and --graph wants 2.26 or later");
+    fail_clear();
+}
+
 int main(void)
 {
+    deterministic();
+    graphs();
     versions();
     where_it_is();
     where_it_pretends_to_be();

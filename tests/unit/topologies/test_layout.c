@@ -88,14 +88,37 @@ static bool sizes_multiply(const struct layout *layout)
            group[AXIS_WORLD].size == layout->world;
 }
 
+/* dp with cp: who has the same place in tp and pp; or, where an order keeps the two apart, nobody. */
+static bool copies_are_right(const struct layout *layout, const char *order)
+{
+    const struct group *copies = &layout->group[AXIS_DPCP], *group = layout->group;
+    const char *dp = strstr(order, "dp"), *cp = strstr(order, "cp"), *between = NULL;
+    for (int axis = AXIS_TP; axis <= AXIS_PP; axis++) {
+        const char *at = strstr(order, axis_name(axis));
+        if (axis != AXIS_EP && group[axis].size > 1 && (at > dp) != (at > cp) && at != dp &&
+            at != cp)
+            between = at;
+    }
+    if (between != NULL && group[AXIS_DP].size > 1 && group[AXIS_CP].size > 1)
+        return copies->size == 0;
+    bool right = copies->size == group[AXIS_DP].size * group[AXIS_CP].size &&
+                 group_rank(copies, copies->me) == layout->rank;
+    for (int i = 0; i < copies->size; i++) {
+        const struct layout *other = &all[group_rank(copies, i)];
+        right = right && other->group[AXIS_TP].me == group[AXIS_TP].me &&
+                other->group[AXIS_PP].me == group[AXIS_PP].me;
+    }
+    return right;
+}
+
 static bool world_is_whole(int world, const char *order)
 {
     bool whole = coordinates_count(world, order);
     for (int axis = 0; axis < AXIS_COUNT; axis++)
-        if (axis != AXIS_EDP || all[0].group[AXIS_EDP].size > 0)
+        if ((axis != AXIS_EDP && axis != AXIS_DPCP) || all[0].group[axis].size > 0)
             whole = axis_tiles(world, axis) && whole;
     for (int rank = 0; rank < world; rank++)
-        whole = sizes_multiply(&all[rank]) && whole;
+        whole = sizes_multiply(&all[rank]) && copies_are_right(&all[rank], order) && whole;
     return whole;
 }
 

@@ -4,12 +4,14 @@
 
 #include "base/bf16.h"
 #include "base/err.h"
+#include "workloads/input_rows.h"
 #include "workloads/kernels/cpu.h"
 #include "workloads/touch.h"
 
 struct shadow {
     float *memory;
     int64_t n; /* floats */
+    void *room;
 };
 
 /* Floats that an op's bf16 tensors take, each from a multiple of 16 on. */
@@ -36,16 +38,26 @@ int cpu_open(struct kernel_context *context, const struct plan *plan, struct dev
     }
     if (shadow->n > 0)
         shadow->memory = must_alloc((size_t)shadow->n, sizeof(float));
+    if (input_rows_most_room(plan) > 0)
+        shadow->room = must_alloc(1, (size_t)input_rows_most_room(plan));
     return 0;
 }
 
 void cpu_close(struct kernel_context *context)
 {
     struct shadow *shadow = context->state;
-    if (shadow != NULL)
+    if (shadow != NULL) {
         free(shadow->memory);
+        free(shadow->room);
+    }
     free(shadow);
     context->state = NULL;
+}
+
+void *cpu_room(const struct kernel_context *context)
+{
+    const struct shadow *shadow = context->state;
+    return shadow != NULL ? shadow->room : NULL;
 }
 
 void cpu_cast(const struct op *op, struct kernel_context *context, void *native)

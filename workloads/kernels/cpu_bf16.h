@@ -13,6 +13,9 @@
 int cpu_open(struct kernel_context *context, const struct plan *plan, struct device *device);
 void cpu_close(struct kernel_context *context);
 
+/* What input_rows works in; NULL where it takes none, or kernels were not opened. */
+void *cpu_room(const struct kernel_context *context);
+
 /* Run the fp32 kernel `run` on an op that touches bf16 tensors. */
 void cpu_bf16(const struct op *op, struct kernel_context *context, void *native, kernel_run *run);
 

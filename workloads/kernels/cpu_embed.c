@@ -3,17 +3,21 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "workloads/input_rows.h"
+#include "workloads/kernels/cpu_bf16.h"
 
 void cpu_input(const struct op *op, struct kernel_context *context, void *native)
 {
     (void)native;
-    const struct shape_input *shape = &op->shape.input;
-    if (context->input->sequence != shape->sequence)
-        BUG("the input makes sequences of %lld, the plan wants %lld",
-            (long long)context->input->sequence, (long long)shape->sequence);
-    input_fill(context->input, context->first_sample + shape->first, shape->samples,
-               tensor_at(context, op->t[0]), tensor_at(context, op->t[1]),
-               tensor_at(context, op->t[2]));
+    input_rows(op, context, cpu_room(context), tensor_at(context, op->t[0]),
+               tensor_at(context, op->t[1]), tensor_at(context, op->t[2]));
+}
+
+/* The row of wpe of a row of the batch. */
+static int64_t position_of(const struct shape_rows *shape, int64_t r)
+{
+    int64_t row = shape->first_row + r;
+    return cut_position(&shape->cut, row % cut_rows(&shape->cut, shape->sequence));
 }
 
 /* The row of wte that a token has here; -1: it is another rank's. */
@@ -46,7 +50,7 @@ void cpu_embed(const struct op *op, struct kernel_context *context, void *native
             memset(x, 0, bytes);
         if (wpe == NULL || shape->first_column > 0)
             continue;
-        const float *position = wpe + (shape->first_row + r) % shape->sequence * width;
+        const float *position = wpe + position_of(shape, r) * width;
         for (int64_t j = 0; j < width; j++)
             x[j] += position[j];
     }
@@ -74,6 +78,6 @@ void cpu_embed_grad(const struct op *op, struct kernel_context *context, void *n
         if (row >= 0)
             add_row(dwte + row * width, dx, width);
         if (dwpe != NULL)
-            add_row(dwpe + (shape->first_row + r) % shape->sequence * width, dx, width);
+            add_row(dwpe + position_of(shape, r) * width, dx, width);
     }
 }

@@ -61,7 +61,7 @@ void cpu_rotary(const struct op *op, struct kernel_context *context, void *nativ
     for (int i = 0; i < shape->head / 2; i++) {
         double step = pow((double)shape->theta, -2.0 * i / shape->head);
         for (int64_t r = 0; r < shape->batch * shape->sequence; r++) {
-            double angle = (double)(r % shape->sequence) * step;
+            double angle = (double)cut_position(&shape->cut, r % shape->sequence) * step;
             turn(qkv + r * width, shape, i, shape->inverse ? -angle : angle);
         }
     }

@@ -22,7 +22,7 @@ void cpu_clip(const struct op *op, struct kernel_context *context, void *native)
     const struct shape_optimizer *shape = &op->shape.optimizer;
     double *scalars = tensor_at(context, op->t[0]);
     double valid = scalars[SCALAR_VALID];
-    double norm = sqrt(scalars[SCALAR_SUMSQ]) / valid;
+    double norm = sqrt(scalars[SCALAR_SUMSQ] + scalars[SCALAR_EXPERT_SUMSQ]) / valid;
 
     scalars[SCALAR_STEP] += 1;
     scalars[SCALAR_NORM] = norm;

@@ -74,6 +74,12 @@ static void gelu_grad_in_place(float *restrict d, const float *restrict x, int64
         d[i] *= slope(x[i]);
 }
 
+static void gelu_grad_over_input(float *restrict x, const float *restrict dy, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = dy[i] * slope(x[i]);
+}
+
 static void gelu_grad(float *restrict dx, const float *restrict dy, const float *restrict x,
                       int64_t n)
 {
@@ -88,6 +94,8 @@ void cpu_gelu_grad(const struct op *op, struct kernel_context *context, void *na
     float *dx = tensor_at(context, op->t[2]);
     if (dx == dy)
         gelu_grad_in_place(dx, x, op->shape.vector.n);
+    else if (dx == x)
+        gelu_grad_over_input(dx, dy, op->shape.vector.n);
     else
         gelu_grad(dx, dy, x, op->shape.vector.n);
 }

@@ -3,6 +3,6 @@
 
 int64_t kernels_attention_workspace(const struct shape_attention *shape)
 {
-    return 2 * CPU_ATTENTION_BLOCK * cpu_attention_score_row(shape->sequence) *
-           (int64_t)sizeof(float);
+    int64_t keys = shape->kv_rows > 0 ? shape->kv_rows : shape->sequence;
+    return 2 * CPU_ATTENTION_BLOCK * cpu_attention_score_row(keys) * (int64_t)sizeof(float);
 }

@@ -17,12 +17,17 @@
 extern "C" {
 #endif
 
+#include "workloads/fuse.h"
 #include "workloads/kernels/kernels.h"
+#include "workloads/overwrite.h"
 
-struct cuda_gemms;  /* cuda_gemm.c: descriptors and chosen algorithms */
-struct cuda_ring;   /* cuda_input.c: pinned staging */
-struct cuda_rotary; /* cuda_rotary.cu: tables of cosines and sines */
-struct cuda_cudnn;  /* cuda_cudnn.c: execution plans */
+struct cuda_zeroings; /* cuda_zero.c: runs of accumulators that are zeroed */
+struct cuda_updates;  /* cuda_updates.c: updates that share a launch */
+struct cuda_gemms;    /* cuda_gemm.c: descriptors and chosen algorithms */
+struct cuda_grouped;  /* cuda_grouped.c: the same for blocks of rows */
+struct cuda_ring;     /* cuda_input.c: pinned staging */
+struct cuda_rotary;   /* cuda_rotary.cu: tables of cosines and sines */
+struct cuda_cudnn;    /* cuda_cudnn.c: execution plans */
 
 struct cuda_state {
     const struct plan *plan;
@@ -31,7 +36,12 @@ struct cuda_state {
     int64_t shared_bytes; /* most dynamic shared memory of a block */
     unsigned char *scratch;
     int64_t scratch_bytes;
+    struct fusion fusion; /* pairs of the plan: none without a search */
+    struct overwrite overwrite;
+    struct cuda_zeroings *zeroings;
+    struct cuda_updates *updates;
     struct cuda_gemms *gemms;
+    struct cuda_grouped *grouped;
     struct cuda_ring *ring;
     struct cuda_rotary *rotary;
     struct cuda_cudnn *cudnn;
@@ -47,15 +57,25 @@ static inline struct cuda_state *cuda_state(const struct kernel_context *context
 kernel_run cuda_input, cuda_zero, cuda_embed, cuda_embed_grad, cuda_norm, cuda_norm_grad, cuda_gemm,
     cuda_bias_grad, cuda_rotary, cuda_attention, cuda_attention_grad, cuda_gelu, cuda_gelu_grad,
     cuda_swiglu, cuda_swiglu_grad, cuda_add, cuda_cast, cuda_class_stats, cuda_cross_entropy,
-    cuda_sumsq, cuda_clip, cuda_adamw;
+    cuda_sumsq, cuda_clip, cuda_adamw, cuda_attention_block, cuda_attention_block_grad,
+    cuda_attention_merge, cuda_move;
+
+kernel_run cuda_route, cuda_route_grad, cuda_permute, cuda_combine, cuda_combine_grad,
+    cuda_grouped_gemm;
 
 /* Bytes of scratch that an op needs. */
 typedef int64_t cuda_scratch(const struct op *op, const struct cuda_state *state);
 cuda_scratch cuda_embed_grad_scratch, cuda_norm_grad_scratch, cuda_gemm_scratch,
     cuda_bias_grad_scratch, cuda_attention_scratch, cuda_attention_grad_scratch,
-    cuda_cross_entropy_scratch, cuda_sumsq_scratch;
+    cuda_cross_entropy_scratch, cuda_sumsq_scratch, cuda_attention_block_grad_scratch;
+
+cuda_scratch cuda_route_scratch, cuda_grouped_scratch;
 
 /* ---- what open() makes ---- */
+
+/* After cuda_gemm_open. */
+int cuda_grouped_open(struct kernel_context *context);
+void cuda_grouped_close(struct cuda_state *state);
 
 /* Each fails with FAIL_USAGE or FAIL_CUDA in a sentence; each close is safe on what was not
  * opened. */
@@ -63,8 +83,25 @@ int cuda_gemm_open(struct kernel_context *context);
 void cuda_gemm_close(struct cuda_state *state);
 void cuda_gemm_describe(const struct cuda_state *state, char *text, size_t size);
 
+/* With context->search, after scratch is taken: which algorithm each product takes and whether it
+ * does its partner (fuse.h), by measurement; the same on all ranks that share. A line for each, each
+ * after a newline. */
+int cuda_gemm_search(struct kernel_context *context);
+void cuda_gemm_describe_choices(const struct cuda_state *state, char *text, size_t size);
+
+/* Before cuda_gemm_open, which asks the same state->overwrite. */
+int cuda_zero_open(struct kernel_context *context);
+void cuda_zero_close(struct cuda_state *state);
+
+int cuda_updates_open(struct kernel_context *context);
+void cuda_updates_close(struct cuda_state *state);
+
 int cuda_input_open(struct kernel_context *context);
 void cuda_input_close(struct cuda_state *state);
+
+/* kernel_set.capture and refill. */
+int cuda_input_capture(struct kernel_context *context, int n_graphs);
+void cuda_input_refill(struct kernel_context *context, int graph);
 
 /* Waits of the host because the ring of staging buffers had wrapped around before its copies were
  * done. */
@@ -117,6 +154,28 @@ void cuda_attention_delta(const struct op *op, struct kernel_context *context, v
 
 /* Of OP_GEMM: C = bias or C += bias, before a product that adds to C, where no epilogue does it. */
 void cuda_put_bias(const struct op *op, struct kernel_context *context, void *native);
+
+/* One tensor of a launch of AdamW, by the tensors of its op. A block takes a chunk at a time. */
+enum { CUDA_UPDATE_CHUNK = 4096 };
+struct cuda_update {
+    int64_t offset[6]; /* bytes from the starts of t[0] .. t[5]'s buffers */
+    int64_t n, first_chunk;
+    float weight_decay;
+};
+void cuda_update_all(const struct op *op, const struct cuda_update *updates, int n, int64_t chunks,
+                     struct kernel_context *context, void *native);
+
+/* Zeros in n runs of `base`, a table on the device. */
+void cuda_zero_runs(unsigned char *base, const struct overwrite_run *runs, int n, void *native);
+
+/* to[n] += from[n]; n normals, the same ones every time. */
+void cuda_add_floats(float *to, const float *from, int64_t n, const struct cuda_state *state,
+                     void *native);
+void cuda_fill_normals(void *to, enum dtype dtype, int64_t n, void *native);
+
+/* Of OP_ATTENTION_BLOCK_GRAD in bf16: dq [b][q_rows][heads * head], dense, added to that of dqkv. */
+void cuda_add_queries(const struct op *op, struct kernel_context *context, const void *dq,
+                      void *native);
 
 /* A norm whose width no block holds: FAIL_USAGE. */
 int cuda_norm_check(const struct op *op);

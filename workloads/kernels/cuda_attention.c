@@ -10,7 +10,8 @@
 
 static bool is_attention(const struct op *op)
 {
-    return op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_GRAD;
+    return op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_GRAD ||
+           op->kind == OP_ATTENTION_BLOCK || op->kind == OP_ATTENTION_BLOCK_GRAD;
 }
 
 static int check_shape(const struct shape_attention *s)
@@ -121,6 +122,13 @@ int64_t cuda_attention_grad_scratch(const struct op *op, const struct cuda_state
                         : s->batch * s->heads * s->sequence * (int64_t)sizeof(float);
 }
 
+int64_t cuda_attention_block_grad_scratch(const struct op *op, const struct cuda_state *state)
+{
+    const struct shape_attention *s = &op->shape.attention;
+    return state->cudnn ? cuda_cudnn_scratch(state)
+                        : s->batch * s->heads * s->q_rows * (int64_t)sizeof(float);
+}
+
 static double pair_flops(const struct op *op)
 {
     const struct shape_attention *s = &op->shape.attention;
@@ -147,4 +155,32 @@ void cuda_attention_grad(const struct op *op, struct kernel_context *context, vo
     else
         cuda_plain_backward(op, context, native);
     kernel_flops(context, op, 2 * pair_flops(op));
+}
+
+static double block_flops(const struct op *op)
+{
+    const struct shape_attention *s = &op->shape.attention;
+    return 2.0 * plan_block_pairs(s) * s->heads * s->head;
+}
+
+void cuda_attention_block(const struct op *op, struct kernel_context *context, void *native)
+{
+    if (cuda_state(context)->cudnn)
+        cuda_cudnn_run(op, context, native);
+    else if (cuda_fused_is_mma(op))
+        cuda_mma_forward(op, context, native);
+    else
+        cuda_plain_forward(op, context, native);
+    kernel_flops(context, op, 2 * block_flops(op));
+}
+
+void cuda_attention_block_grad(const struct op *op, struct kernel_context *context, void *native)
+{
+    if (cuda_state(context)->cudnn)
+        cuda_cudnn_run(op, context, native);
+    else if (cuda_fused_is_mma(op))
+        cuda_mma_backward(op, context, native);
+    else
+        cuda_plain_backward(op, context, native);
+    kernel_flops(context, op, 4 * block_flops(op));
 }

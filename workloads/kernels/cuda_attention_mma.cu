@@ -33,15 +33,17 @@ __device__ inline float quad_sum(float x)
     return x + __shfl_xor_sync(ALL_LANES, x, 2);
 }
 
-/* -inf where the key comes after the query; `query` is that of c[0], `key` that of column 0. */
-template <int N> __device__ inline void mask_scores(float (&s)[N][4], int query, int key)
+/* -inf where the query does not see the key; `query` is that of c[0], `key` that of column 0. */
+template <int N>
+__device__ inline void mask_scores(const attention<bf16> &a, float (&s)[N][4], int query, int key)
 {
     int column = key + (int)threadIdx.x % 4 * 2;
+    int unseen[2] = {unseen_of(a, query), unseen_of(a, query + 8)};
 #pragma unroll
     for (int n = 0; n < N; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            if (column + n * 8 + i % 2 > query + i / 2 * 8)
+            if (column + n * 8 + i % 2 >= unseen[i / 2])
                 s[n][i] = -INFINITY;
 }
 
@@ -84,17 +86,17 @@ __global__ void __launch_bounds__(THREADS, forward_tiles<D>::BLOCKS) mma_forward
     int h = (int)blockIdx.y, kv = h / (a.heads / a.kv_heads), lane = (int)threadIdx.x % WARP;
     int warp_row = (int)threadIdx.x / WARP * 16;
     int first = (int)(gridDim.x - 1 - blockIdx.x) * QUERIES; /* long rows first */
-    int64_t sample = (int64_t)blockIdx.z * a.sequence;
-    const bf16 *keys = a.k + sample * a.row + (int64_t)kv * D;
-    const bf16 *values = a.v + sample * a.row + (int64_t)kv * D;
-    int end = first + QUERIES < a.sequence ? first + QUERIES : a.sequence;
+    int64_t sample = (int64_t)blockIdx.z;
+    const bf16 *keys = a.k + sample * a.kv_sample + (int64_t)kv * D;
+    const bf16 *values = a.v + sample * a.kv_sample + (int64_t)kv * D;
+    int end = unseen_of(a, (first + QUERIES < a.queries ? first + QUERIES : a.queries) - 1);
     float out[D / 8][4], s[KEYS / 8][4], fold = a.scale * LOG2_E;
     rows_seen seen = {{-INFINITY, -INFINITY}, {0, 0}};
 
-    copy_tile<QUERIES, D, THREADS>(q, a.q + sample * a.row + (int64_t)h * D, a.row, first,
-                                   a.sequence);
-    copy_tile<KEYS, D, THREADS>(stage, keys, a.row, 0, a.sequence);
-    copy_tile<KEYS, D, THREADS>(stage + KEYS * D, values, a.row, 0, a.sequence);
+    copy_tile<QUERIES, D, THREADS>(q, a.q + sample * a.q_sample + (int64_t)h * D, a.row, first,
+                                   a.queries);
+    copy_tile<KEYS, D, THREADS>(stage, keys, a.kv_row, 0, a.keys);
+    copy_tile<KEYS, D, THREADS>(stage + KEYS * D, values, a.kv_row, 0, a.keys);
     clear_products(out);
     for (int from = 0, turn = 0; from < end; from += KEYS, turn ^= 1) {
         bf16 *k = stage + turn * 2 * KEYS * D, *v = k + KEYS * D;
@@ -102,28 +104,28 @@ __global__ void __launch_bounds__(THREADS, forward_tiles<D>::BLOCKS) mma_forward
         __syncthreads(); /* this tile is there, and the other is no longer read */
         if (from + KEYS < end) {
             bf16 *other = stage + (turn ^ 1) * 2 * KEYS * D;
-            copy_tile<KEYS, D, THREADS>(other, keys, a.row, from + KEYS, a.sequence);
-            copy_tile<KEYS, D, THREADS>(other + KEYS * D, values, a.row, from + KEYS, a.sequence);
+            copy_tile<KEYS, D, THREADS>(other, keys, a.kv_row, from + KEYS, a.keys);
+            copy_tile<KEYS, D, THREADS>(other + KEYS * D, values, a.kv_row, from + KEYS, a.keys);
         }
         int query = first + warp_row;
-        if (from > query + 15)
+        if (from > query + 15 + a.before)
             continue; /* these queries see nothing of it */
         multiply_rows<KEYS / 8, D>(s, q, warp_row, k);
-        if (from + KEYS - 1 > query)
-            mask_scores(s, query + lane / 4, from);
+        if (from + KEYS > unseen_of(a, query))
+            mask_scores(a, s, query + lane / 4, from);
         soften<KEYS / 8, D>(s, out, seen, fold);
         multiply_add<KEYS / 8, D>(out, s, v);
     }
-    float *lse = a.lse + ((int64_t)blockIdx.z * a.heads + h) * a.sequence;
+    float *lse = a.lse + head_of_sample(a, h) * a.lse_row;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         int query = first + warp_row + lane / 4 + half * 8;
         seen.sum[half] = quad_sum(seen.sum[half]);
-        if (lane % 4 == 0 && query < a.sequence)
+        if (lane % 4 == 0 && query < a.queries)
             lse[query] = seen.most[half] * a.scale + logf(seen.sum[half]);
     }
-    put_rows<D>(a.out + sample * a.out_row + (int64_t)h * D, a.out_row, first + warp_row,
-                a.sequence, out, 1 / seen.sum[0], 1 / seen.sum[1]);
+    put_rows<D>(a.out + sample * a.out_sample + (int64_t)h * D, a.out_row, first + warp_row,
+                a.queries, out, 1 / seen.sum[0], 1 / seen.sum[1], false);
 }
 
 /* ---- launches ---- */
@@ -138,7 +140,7 @@ template <int D>
 static void launch(const struct op *op, struct kernel_context *context, void *native)
 {
     const struct shape_attention *s = &op->shape.attention;
-    dim3 grid((unsigned)ceil_div(s->sequence, QUERIES), (unsigned)s->heads, (unsigned)s->batch);
+    dim3 grid((unsigned)ceil_div(queries_of(op), QUERIES), (unsigned)s->heads, (unsigned)s->batch);
     mma_forward<D><<<grid, THREADS, forward_tiles<D>::BYTES, NATIVE(native)>>>(
         attention_of<bf16>(op, context));
 }

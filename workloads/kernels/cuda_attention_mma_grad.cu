@@ -26,21 +26,23 @@ __device__ inline void copy_queries(const attention<bf16> &a, bf16 *tile, float 
                                     int from)
 {
     const int QUERIES = grad_tiles<D>::QUERIES;
-    int64_t sample = (int64_t)blockIdx.z * a.sequence;
-    copy_tile<QUERIES, D, THREADS>(tile, a.q + sample * a.row + (int64_t)h * D, a.row, from,
-                                   a.sequence);
-    copy_tile<QUERIES, D, THREADS>(tile + QUERIES * D, a.dout + sample * a.out_row + (int64_t)h * D,
-                                   a.out_row, from, a.sequence);
+    int64_t sample = (int64_t)blockIdx.z;
+    copy_tile<QUERIES, D, THREADS>(tile, a.q + sample * a.q_sample + (int64_t)h * D, a.row, from,
+                                   a.queries);
+    copy_tile<QUERIES, D, THREADS>(tile + QUERIES * D,
+                                   a.dout + sample * a.out_sample + (int64_t)h * D, a.out_row, from,
+                                   a.queries);
     if (threadIdx.x < QUERIES) {
         int query = from + (int)threadIdx.x;
-        int64_t at = ((int64_t)blockIdx.z * a.heads + h) * a.sequence + query;
-        bool exists = query < a.sequence;
-        rows[threadIdx.x] = exists ? a.lse[at] * LOG2_E : INFINITY;
-        rows[QUERIES + threadIdx.x] = exists ? a.delta[at] : 0;
+        int64_t head = head_of_sample(a, h);
+        bool exists = query < a.queries;
+        rows[threadIdx.x] = exists ? a.lse[head * a.lse_row + query] * LOG2_E : INFINITY;
+        rows[QUERIES + threadIdx.x] = exists ? a.delta[head * a.queries + query] : 0;
     }
 }
 
-/* Scores [keys][queries] become probabilities; 0 where the key comes after the query. */
+/* Scores [keys][queries] become probabilities; 0 where the key comes after `query`, the last that
+ * column 0 sees. */
 template <int N>
 __device__ inline void soften_keys(float (&s)[N][4], const float *lse, int key, int query,
                                    bool mask, float fold)
@@ -75,17 +77,18 @@ template <int D> __global__ void __launch_bounds__(THREADS, 1) mma_keys(attentio
     float *rows = (float *)(stage + 4 * QUERIES * D);              /* two of lse, delta */
     int kv = (int)blockIdx.y, group = a.heads / a.kv_heads, lane = (int)threadIdx.x % WARP;
     int warp_row = (int)threadIdx.x / WARP * 16, first = (int)blockIdx.x * OWN;
-    int64_t sample = (int64_t)blockIdx.z * a.sequence, own = sample * a.row + (int64_t)kv * D;
-    int tiles = (a.sequence - first + QUERIES - 1) / QUERIES, total = tiles * group;
+    int64_t own = (int64_t)blockIdx.z * a.kv_sample + (int64_t)kv * D;
+    int start = first_seeing(a, first);
+    int tiles = (a.queries - start + QUERIES - 1) / QUERIES, total = tiles * group;
     float dk[D / 8][4], dv[D / 8][4], p[N][4], dp[N][4], fold = a.scale * LOG2_E;
 
-    copy_tile<OWN, D, THREADS>(k, a.k + own, a.row, first, a.sequence);
-    copy_tile<OWN, D, THREADS>(v, a.v + own, a.row, first, a.sequence);
-    copy_queries<D>(a, stage, rows, kv * group, first);
+    copy_tile<OWN, D, THREADS>(k, a.k + own, a.kv_row, first, a.keys);
+    copy_tile<OWN, D, THREADS>(v, a.v + own, a.kv_row, first, a.keys);
+    copy_queries<D>(a, stage, rows, kv * group, start);
     clear_products(dk);
     clear_products(dv);
     for (int i = 0; i < total; i++) {
-        int turn = i % 2, from = first + i % tiles * QUERIES, next = i + 1;
+        int turn = i % 2, from = start + i % tiles * QUERIES, next = i + 1;
         bf16 *q = stage + turn * 2 * QUERIES * D, *dout = q + QUERIES * D;
         const float *lse = rows + turn * 2 * QUERIES, *delta = lse + QUERIES;
         copy_wait();
@@ -93,33 +96,34 @@ template <int D> __global__ void __launch_bounds__(THREADS, 1) mma_keys(attentio
         if (next < total)
             copy_queries<D>(a, stage + (turn ^ 1) * 2 * QUERIES * D,
                             rows + (turn ^ 1) * 2 * QUERIES, kv * group + next / tiles,
-                            first + next % tiles * QUERIES);
+                            start + next % tiles * QUERIES);
         int key = first + warp_row;
-        if (from + QUERIES - 1 < key)
+        int last = from + a.before; /* key that the first of these queries sees */
+        if (last + QUERIES - 1 < key)
             continue; /* no query of it sees these keys */
         multiply_rows<N, D>(p, k, warp_row, q);
-        soften_keys<N>(p, lse, key + lane / 4, from, from < key + 15, fold);
+        soften_keys<N>(p, lse, key + lane / 4, last, last < key + 15, fold);
         multiply_add<N, D>(dv, p, dout);
         multiply_rows<N, D>(dp, v, warp_row, dout);
         score_grad_keys<N>(dp, p, delta);
         multiply_add<N, D>(dk, dp, q);
     }
-    put_rows<D>(a.dk + own, a.row, first + warp_row, a.sequence, dk, a.scale, a.scale);
-    put_rows<D>(a.dv + own, a.row, first + warp_row, a.sequence, dv, 1, 1);
+    put_rows<D>(a.dk + own, a.kv_row, first + warp_row, a.keys, dk, a.scale, a.scale, a.add_kv);
+    put_rows<D>(a.dv + own, a.kv_row, first + warp_row, a.keys, dv, 1, 1, a.add_kv);
 }
 
 /* ds of scores [queries][keys] and dp, in place of dp; lse (times log2 e) and delta of two rows. */
 template <int N>
 __device__ inline void score_grad_queries(float (&dp)[N][4], const float (&s)[N][4],
-                                          const float (&lse)[2], const float (&delta)[2], int query,
-                                          int key, bool mask, float fold)
+                                          const float (&lse)[2], const float (&delta)[2],
+                                          const int (&unseen)[2], int key, bool mask, float fold)
 {
     int column = (int)threadIdx.x % 4 * 2;
 #pragma unroll
     for (int n = 0; n < N; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            bool seen = !mask || key + n * 8 + column + i % 2 <= query + i / 2 * 8;
+            bool seen = !mask || key + n * 8 + column + i % 2 < unseen[i / 2];
             float p = seen ? power_of_two(s[n][i] * fold - lse[i / 2]) : 0;
             dp[n][i] = p * (dp[n][i] - delta[i / 2]);
         }
@@ -132,23 +136,24 @@ template <int D> __global__ void __launch_bounds__(THREADS, 1) mma_queries(atten
     int h = (int)blockIdx.y, kv = h / (a.heads / a.kv_heads), lane = (int)threadIdx.x % WARP;
     int warp_row = (int)threadIdx.x / WARP * 16;
     int first = (int)(gridDim.x - 1 - blockIdx.x) * OWN;
-    int64_t sample = (int64_t)blockIdx.z * a.sequence, own = sample * a.row + (int64_t)h * D;
-    const bf16 *keys = a.k + sample * a.row + (int64_t)kv * D;
-    const bf16 *values = a.v + sample * a.row + (int64_t)kv * D;
-    int end = first + OWN < a.sequence ? first + OWN : a.sequence;
+    int64_t sample = (int64_t)blockIdx.z, own = sample * a.q_sample + (int64_t)h * D;
+    const bf16 *keys = a.k + sample * a.kv_sample + (int64_t)kv * D;
+    const bf16 *values = a.v + sample * a.kv_sample + (int64_t)kv * D;
+    int end = unseen_of(a, (first + OWN < a.queries ? first + OWN : a.queries) - 1), unseen[2];
     float dq[D / 8][4], s[N][4], dp[N][4], lse[2], delta[2], fold = a.scale * LOG2_E;
 
-    copy_tile<OWN, D, THREADS>(q, a.q + own, a.row, first, a.sequence);
-    copy_tile<OWN, D, THREADS>(dout, a.dout + sample * a.out_row + (int64_t)h * D, a.out_row, first,
-                               a.sequence);
-    copy_tile<KEYS, D, THREADS>(stage, keys, a.row, 0, a.sequence);
-    copy_tile<KEYS, D, THREADS>(stage + KEYS * D, values, a.row, 0, a.sequence);
+    copy_tile<OWN, D, THREADS>(q, a.q + own, a.row, first, a.queries);
+    copy_tile<OWN, D, THREADS>(dout, a.dout + sample * a.out_sample + (int64_t)h * D, a.out_row,
+                               first, a.queries);
+    copy_tile<KEYS, D, THREADS>(stage, keys, a.kv_row, 0, a.keys);
+    copy_tile<KEYS, D, THREADS>(stage + KEYS * D, values, a.kv_row, 0, a.keys);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         int query = first + warp_row + lane / 4 + half * 8;
-        int64_t at = ((int64_t)blockIdx.z * a.heads + h) * a.sequence + query;
-        lse[half] = query < a.sequence ? a.lse[at] * LOG2_E : INFINITY;
-        delta[half] = query < a.sequence ? a.delta[at] : 0;
+        int64_t head = head_of_sample(a, h);
+        lse[half] = query < a.queries ? a.lse[head * a.lse_row + query] * LOG2_E : INFINITY;
+        delta[half] = query < a.queries ? a.delta[head * a.queries + query] : 0;
+        unseen[half] = unseen_of(a, query);
     }
     clear_products(dq);
     for (int from = 0, turn = 0; from < end; from += KEYS, turn ^= 1) {
@@ -157,19 +162,19 @@ template <int D> __global__ void __launch_bounds__(THREADS, 1) mma_queries(atten
         __syncthreads();
         if (from + KEYS < end) {
             bf16 *other = stage + (turn ^ 1) * 2 * KEYS * D;
-            copy_tile<KEYS, D, THREADS>(other, keys, a.row, from + KEYS, a.sequence);
-            copy_tile<KEYS, D, THREADS>(other + KEYS * D, values, a.row, from + KEYS, a.sequence);
+            copy_tile<KEYS, D, THREADS>(other, keys, a.kv_row, from + KEYS, a.keys);
+            copy_tile<KEYS, D, THREADS>(other + KEYS * D, values, a.kv_row, from + KEYS, a.keys);
         }
         int query = first + warp_row;
-        if (from > query + 15)
+        if (from > query + 15 + a.before)
             continue;
         multiply_rows<N, D>(s, q, warp_row, k);
         multiply_rows<N, D>(dp, dout, warp_row, v);
-        score_grad_queries<N>(dp, s, lse, delta, query + lane / 4, from, from + KEYS - 1 > query,
+        score_grad_queries<N>(dp, s, lse, delta, unseen, from, from + KEYS > unseen_of(a, query),
                               fold);
         multiply_add<N, D>(dq, dp, k);
     }
-    put_rows<D>(a.dq + own, a.row, first + warp_row, a.sequence, dq, a.scale, a.scale);
+    put_rows<D>(a.dq + own, a.row, first + warp_row, a.queries, dq, a.scale, a.scale, a.add_q);
 }
 
 /* ---- launches ---- */
@@ -195,9 +200,8 @@ template <int D>
 static void launch(const struct op *op, struct kernel_context *context, void *native)
 {
     const struct shape_attention *s = &op->shape.attention;
-    unsigned tiles = (unsigned)ceil_div(s->sequence, OWN);
-    dim3 keys(tiles, (unsigned)s->kv_heads, (unsigned)s->batch);
-    dim3 queries(tiles, (unsigned)s->heads, (unsigned)s->batch);
+    dim3 keys((unsigned)ceil_div(keys_of(op), OWN), (unsigned)s->kv_heads, (unsigned)s->batch);
+    dim3 queries((unsigned)ceil_div(queries_of(op), OWN), (unsigned)s->heads, (unsigned)s->batch);
     attention<bf16> a = attention_of<bf16>(op, context);
     mma_keys<D><<<keys, THREADS, grad_tiles<D>::KEY_BYTES, NATIVE(native)>>>(a);
     mma_queries<D><<<queries, THREADS, grad_tiles<D>::QUERY_BYTES, NATIVE(native)>>>(a);

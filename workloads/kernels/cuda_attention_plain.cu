@@ -7,29 +7,31 @@ __global__ void __launch_bounds__(THREADS) plain_forward(attention<T> a)
     float *q = plain_shared, *k = q + G::BYTES / 4, *v = k + G::BYTES / 4, *p = v + G::BYTES / 4;
     int h = (int)blockIdx.y, kv = h / (a.heads / a.kv_heads);
     int tile = (int)(gridDim.x - 1 - blockIdx.x), first = tile * G::TILE; /* long rows first */
-    const T *keys = a.k + head_at(kv, a.head, a.sequence, a.row);
-    const T *values = a.v + head_at(kv, a.head, a.sequence, a.row);
+    const T *keys = a.k + head_at(kv, a.head, a.kv_sample);
+    const T *values = a.v + head_at(kv, a.head, a.kv_sample);
+    int last = first + G::TILE < a.queries ? first + G::TILE : a.queries,
+        end = unseen_of(a, last - 1);
     float out[G::R][G::C], most[G::R], sum[G::R], s[G::R][G::R];
 
-    load_tile<D>(q, a.q + head_at(h, a.head, a.sequence, a.row), a.row, first, a.sequence, a.head);
+    load_tile<D>(q, a.q + head_at(h, a.head, a.q_sample), a.row, first, a.queries, a.head);
     clear<D>(out);
 #pragma unroll
     for (int i = 0; i < G::R; i++)
         most[i] = -INFINITY, sum[i] = 0;
-    for (int from = 0; from <= first; from += G::TILE) {
+    for (int from = 0; from < end; from += G::TILE) {
         __syncthreads();
-        load_tile<D>(k, keys, a.row, from, a.sequence, a.head);
-        load_tile<D>(v, values, a.row, from, a.sequence, a.head);
+        load_tile<D>(k, keys, a.kv_row, from, a.keys, a.head);
+        load_tile<D>(v, values, a.kv_row, from, a.keys, a.head);
         __syncthreads();
         scores<D>(s, q, k);
 #pragma unroll
         for (int i = 0; i < G::R; i++) {
-            int query = first + THREAD_ROW * G::R + i;
+            int unseen = unseen_of(a, first + THREAD_ROW * G::R + i);
             float larger = most[i], part = 0;
 #pragma unroll
             for (int j = 0; j < G::R; j++) {
                 int key = from + THREAD_COLUMN + j * SIDE;
-                s[i][j] = key <= query ? s[i][j] * a.scale : -INFINITY;
+                s[i][j] = key < unseen ? s[i][j] * a.scale : -INFINITY;
                 larger = fmaxf(larger, s[i][j]);
             }
             larger = row_max(larger);
@@ -49,23 +51,23 @@ __global__ void __launch_bounds__(THREADS) plain_forward(attention<T> a)
         __syncthreads();
         accumulate<D>(out, p, v);
     }
-    float *lse = a.lse + ((int64_t)blockIdx.z * a.heads + h) * a.sequence;
+    float *lse = a.lse + head_of_sample(a, h) * a.lse_row;
 #pragma unroll
     for (int i = 0; i < G::R; i++) {
         int query = first + THREAD_ROW * G::R + i;
-        if (THREAD_COLUMN == 0 && query < a.sequence)
+        if (THREAD_COLUMN == 0 && query < a.queries)
             lse[query] = most[i] + logf(sum[i]);
         sum[i] = 1 / sum[i];
     }
-    put_tile<D>(a.out + head_at(h, a.head, a.sequence, a.out_row), a.out_row, first, a.sequence,
-                a.head, out, sum);
+    put_tile<D>(a.out + head_at(h, a.head, a.out_sample), a.out_row, first, a.queries, a.head, out,
+                sum, false);
 }
 
 template <typename T, int D>
 static void launch(const struct op *op, struct kernel_context *context, void *native)
 {
     const struct shape_attention *s = &op->shape.attention;
-    dim3 grid((unsigned)ceil_div(s->sequence, tiling<D>::TILE), (unsigned)s->heads,
+    dim3 grid((unsigned)ceil_div(queries_of(op), tiling<D>::TILE), (unsigned)s->heads,
               (unsigned)s->batch);
     plain_forward<T, D>
         <<<grid, THREADS, tile_bytes<D>(3, 1), NATIVE(native)>>>(attention_of<T>(op, context));

@@ -105,11 +105,11 @@ template <int D> __device__ void clear(float (&out)[tiling<D>::R][tiling<D>::C])
             out[i][c] = 0;
 }
 
-/* Rows first.. of a head = out, each times factor[i]. */
+/* Rows first.. of a head = out (or += out), each times factor[i]. */
 template <int D, typename T>
 __device__ void put_tile(T *to, int64_t row, int first, int sequence, int head,
                          const float (&out)[tiling<D>::R][tiling<D>::C],
-                         const float (&factor)[tiling<D>::R])
+                         const float (&factor)[tiling<D>::R], bool add)
 {
     typedef tiling<D> G;
 #pragma unroll
@@ -118,8 +118,9 @@ __device__ void put_tile(T *to, int64_t row, int first, int sequence, int head,
 #pragma unroll
         for (int c = 0; c < G::C; c++) {
             int column = THREAD_COLUMN + c * SIDE;
+            T *at = &to[r * row + column];
             if (r < sequence && column < head)
-                from_float(&to[r * row + column], out[i][c] * factor[i]);
+                from_float(at, out[i][c] * factor[i] + (add ? to_float(*at) : 0));
         }
     }
 }
@@ -140,10 +141,10 @@ __device__ inline float row_sum(float x)
     return x;
 }
 
-/* Where head blockIdx.y of sample blockIdx.z begins. */
-__device__ inline int64_t head_at(int head, int width, int sequence, int64_t row)
+/* Where a head of sample blockIdx.z begins, with samples `sample` elements apart. */
+__device__ inline int64_t head_at(int head, int width, int64_t sample)
 {
-    return (int64_t)blockIdx.z * sequence * row + (int64_t)head * width;
+    return (int64_t)blockIdx.z * sample + (int64_t)head * width;
 }
 
 extern __shared__ __align__(16) float plain_shared[];

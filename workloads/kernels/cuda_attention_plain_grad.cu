@@ -24,30 +24,29 @@ template <typename T, int D> __global__ void __launch_bounds__(THREADS) plain_ke
     int kv = (int)blockIdx.y, group = a.heads / a.kv_heads, first = (int)blockIdx.x * G::TILE;
     float dk[G::R][G::C], dv[G::R][G::C], s[G::R][G::R], dp[G::R][G::R], one[G::R];
 
-    load_tile<D>(k, a.k + head_at(kv, a.head, a.sequence, a.row), a.row, first, a.sequence, a.head);
-    load_tile<D>(v, a.v + head_at(kv, a.head, a.sequence, a.row), a.row, first, a.sequence, a.head);
+    load_tile<D>(k, a.k + head_at(kv, a.head, a.kv_sample), a.kv_row, first, a.keys, a.head);
+    load_tile<D>(v, a.v + head_at(kv, a.head, a.kv_sample), a.kv_row, first, a.keys, a.head);
     clear<D>(dk);
     clear<D>(dv);
     for (int h = kv * group; h < (kv + 1) * group; h++) {
-        const float *lse = a.lse + ((int64_t)blockIdx.z * a.heads + h) * a.sequence;
-        const float *delta = a.delta + ((int64_t)blockIdx.z * a.heads + h) * a.sequence;
-        for (int from = first; from < a.sequence; from += G::TILE) {
+        const float *lse = a.lse + head_of_sample(a, h) * a.lse_row;
+        const float *delta = a.delta + head_of_sample(a, h) * a.queries;
+        for (int from = first_seeing(a, first); from < a.queries; from += G::TILE) {
             __syncthreads();
-            load_tile<D>(q, a.q + head_at(h, a.head, a.sequence, a.row), a.row, from, a.sequence,
-                         a.head);
-            load_tile<D>(dout, a.dout + head_at(h, a.head, a.sequence, a.out_row), a.out_row, from,
-                         a.sequence, a.head);
+            load_tile<D>(q, a.q + head_at(h, a.head, a.q_sample), a.row, from, a.queries, a.head);
+            load_tile<D>(dout, a.dout + head_at(h, a.head, a.out_sample), a.out_row, from,
+                         a.queries, a.head);
             __syncthreads();
             scores<D>(s, k, q);
             scores<D>(dp, v, dout);
 #pragma unroll
             for (int j = 0; j < G::R; j++) {
                 int query = from + THREAD_COLUMN + j * SIDE;
-                bool exists = query < a.sequence;
+                bool exists = query < a.queries;
                 float l = exists ? lse[query] : 0, d = exists ? delta[query] : 0;
 #pragma unroll
                 for (int i = 0; i < G::R; i++) {
-                    bool seen = exists && first + THREAD_ROW * G::R + i <= query;
+                    bool seen = exists && first + THREAD_ROW * G::R + i < unseen_of(a, query);
                     pair x = pair_grad(s[i][j], dp[i][j], l, d, seen, a.scale);
                     s[i][j] = x.p;
                     dp[i][j] = x.ds;
@@ -63,10 +62,10 @@ template <typename T, int D> __global__ void __launch_bounds__(THREADS) plain_ke
 #pragma unroll
     for (int i = 0; i < G::R; i++)
         one[i] = 1;
-    put_tile<D>(a.dk + head_at(kv, a.head, a.sequence, a.row), a.row, first, a.sequence, a.head, dk,
-                one);
-    put_tile<D>(a.dv + head_at(kv, a.head, a.sequence, a.row), a.row, first, a.sequence, a.head, dv,
-                one);
+    put_tile<D>(a.dk + head_at(kv, a.head, a.kv_sample), a.kv_row, first, a.keys, a.head, dk, one,
+                a.add_kv);
+    put_tile<D>(a.dv + head_at(kv, a.head, a.kv_sample), a.kv_row, first, a.keys, a.head, dv, one,
+                a.add_kv);
 }
 
 /* dq of the queries of a tile: over the keys up to the diagonal. */
@@ -79,31 +78,31 @@ __global__ void __launch_bounds__(THREADS) plain_queries(attention<T> a)
     float *ds = v + G::BYTES / 4;
     int h = (int)blockIdx.y, kv = h / (a.heads / a.kv_heads);
     int tile = (int)(gridDim.x - 1 - blockIdx.x), first = tile * G::TILE;
-    const float *lse = a.lse + ((int64_t)blockIdx.z * a.heads + h) * a.sequence;
-    const float *delta = a.delta + ((int64_t)blockIdx.z * a.heads + h) * a.sequence;
+    const float *lse = a.lse + head_of_sample(a, h) * a.lse_row;
+    const float *delta = a.delta + head_of_sample(a, h) * a.queries;
+    int last = first + G::TILE < a.queries ? first + G::TILE : a.queries,
+        end = unseen_of(a, last - 1);
     float dq[G::R][G::C], s[G::R][G::R], dp[G::R][G::R], one[G::R];
 
-    load_tile<D>(q, a.q + head_at(h, a.head, a.sequence, a.row), a.row, first, a.sequence, a.head);
-    load_tile<D>(dout, a.dout + head_at(h, a.head, a.sequence, a.out_row), a.out_row, first,
-                 a.sequence, a.head);
+    load_tile<D>(q, a.q + head_at(h, a.head, a.q_sample), a.row, first, a.queries, a.head);
+    load_tile<D>(dout, a.dout + head_at(h, a.head, a.out_sample), a.out_row, first, a.queries,
+                 a.head);
     clear<D>(dq);
-    for (int from = 0; from <= first; from += G::TILE) {
+    for (int from = 0; from < end; from += G::TILE) {
         __syncthreads();
-        load_tile<D>(k, a.k + head_at(kv, a.head, a.sequence, a.row), a.row, from, a.sequence,
-                     a.head);
-        load_tile<D>(v, a.v + head_at(kv, a.head, a.sequence, a.row), a.row, from, a.sequence,
-                     a.head);
+        load_tile<D>(k, a.k + head_at(kv, a.head, a.kv_sample), a.kv_row, from, a.keys, a.head);
+        load_tile<D>(v, a.v + head_at(kv, a.head, a.kv_sample), a.kv_row, from, a.keys, a.head);
         __syncthreads();
         scores<D>(s, q, k);
         scores<D>(dp, dout, v);
 #pragma unroll
         for (int i = 0; i < G::R; i++) {
             int query = first + THREAD_ROW * G::R + i;
-            bool exists = query < a.sequence;
+            bool exists = query < a.queries;
             float l = exists ? lse[query] : 0, d = exists ? delta[query] : 0;
 #pragma unroll
             for (int j = 0; j < G::R; j++) {
-                bool seen = exists && from + THREAD_COLUMN + j * SIDE <= query;
+                bool seen = exists && from + THREAD_COLUMN + j * SIDE < unseen_of(a, query);
                 dp[i][j] = pair_grad(s[i][j], dp[i][j], l, d, seen, a.scale).ds;
             }
             one[i] = 1;
@@ -112,8 +111,8 @@ __global__ void __launch_bounds__(THREADS) plain_queries(attention<T> a)
         __syncthreads();
         accumulate<D>(dq, ds, k);
     }
-    put_tile<D>(a.dq + head_at(h, a.head, a.sequence, a.row), a.row, first, a.sequence, a.head, dq,
-                one);
+    put_tile<D>(a.dq + head_at(h, a.head, a.q_sample), a.row, first, a.queries, a.head, dq, one,
+                a.add_q);
 }
 
 /* ---- delta: a warp for each query of each head ---- */
@@ -122,9 +121,9 @@ template <typename T> __global__ void delta_rows(attention<T> a, float *delta, i
 {
     int lane = (int)threadIdx.x % WARP;
     for (int64_t i = thread_index() / WARP; i < items; i += thread_count() / WARP) {
-        int64_t position = i % a.sequence, head = i / a.sequence % a.heads;
-        int64_t batch = i / a.sequence / a.heads;
-        int64_t at = (batch * a.sequence + position) * a.out_row + head * a.head;
+        int64_t position = i % a.queries, head = i / a.queries % a.heads;
+        int64_t batch = i / a.queries / a.heads;
+        int64_t at = batch * a.out_sample + position * a.out_row + head * a.head;
         float sum = 0;
         for (int c = lane; c < a.head; c += WARP)
             sum += to_float(a.out[at + c]) * to_float(a.dout[at + c]);
@@ -138,7 +137,7 @@ void cuda_attention_delta(const struct op *op, struct kernel_context *context, v
 {
     const struct shape_attention *s = &op->shape.attention;
     const struct cuda_state *state = cuda_state(context);
-    int64_t items = s->batch * s->heads * s->sequence;
+    int64_t items = s->batch * s->heads * queries_of(op);
     unsigned grid = grid_of(items, 8, 8, state);
     float *delta = (float *)state->scratch;
     if (op->dtype == DTYPE_BF16)
@@ -156,9 +155,9 @@ template <typename T, int D>
 static void launch(const struct op *op, struct kernel_context *context, void *native)
 {
     const struct shape_attention *s = &op->shape.attention;
-    unsigned tiles = (unsigned)ceil_div(s->sequence, tiling<D>::TILE);
-    dim3 keys(tiles, (unsigned)s->kv_heads, (unsigned)s->batch);
-    dim3 queries(tiles, (unsigned)s->heads, (unsigned)s->batch);
+    const int64_t tile = tiling<D>::TILE;
+    dim3 keys((unsigned)ceil_div(keys_of(op), tile), (unsigned)s->kv_heads, (unsigned)s->batch);
+    dim3 queries((unsigned)ceil_div(queries_of(op), tile), (unsigned)s->heads, (unsigned)s->batch);
     attention<T> a = attention_of<T>(op, context);
     plain_keys<T, D><<<keys, THREADS, tile_bytes<D>(4, 2), NATIVE(native)>>>(a);
     plain_queries<T, D><<<queries, THREADS, tile_bytes<D>(4, 1), NATIVE(native)>>>(a);

@@ -40,18 +40,36 @@ struct cuda_cudnn {
     struct binding *bindings; /* [n_ops][BINDINGS] of the plan */
     int n_ops;
     int64_t sum_bytes; /* of the largest accumulator of dq */
+    int64_t dq_bytes;  /* of the largest dq that is added to another; multiples of 256 */
 };
 
 static bool same_shape(const struct shape_attention *a, const struct shape_attention *b)
 {
     return a->batch == b->batch && a->sequence == b->sequence && a->heads == b->heads &&
-           a->kv_heads == b->kv_heads && a->head == b->head;
+           a->kv_heads == b->kv_heads && a->head == b->head && a->q_rows == b->q_rows &&
+           a->kv_sequence == b->kv_sequence && a->kv_rows == b->kv_rows && a->causal == b->causal &&
+           a->add_q == b->add_q;
+}
+
+static bool is_block(const struct op *op)
+{
+    return op->kind == OP_ATTENTION_BLOCK || op->kind == OP_ATTENTION_BLOCK_GRAD;
+}
+
+static bool is_backward(const struct op *op)
+{
+    return op->kind == OP_ATTENTION_GRAD || op->kind == OP_ATTENTION_BLOCK_GRAD;
+}
+
+static int64_t queries_of(const struct shape_attention *s)
+{
+    return s->q_rows > 0 ? s->q_rows : s->sequence;
 }
 
 static struct entry *find(const struct cuda_cudnn *c, const struct op *op)
 {
-    bool backward = op->kind == OP_ATTENTION_GRAD;
-    if (!backward && op->kind != OP_ATTENTION)
+    bool backward = is_backward(op);
+    if (!backward && op->kind != OP_ATTENTION && !is_block(op))
         return NULL;
     for (int i = 0; i < c->n; i++)
         if (c->entries[i].backward == backward &&
@@ -63,15 +81,36 @@ static struct entry *find(const struct cuda_cudnn *c, const struct op *op)
 /* fp32 for every query, with room for rows that fill up the last tile. */
 static int64_t sum_bytes(const struct shape_attention *s)
 {
-    int64_t sequence = (s->sequence + 127) / 128 * 128;
+    int64_t sequence = (queries_of(s) + 127) / 128 * 128;
     return (s->batch * s->heads * sequence * s->head * (int64_t)sizeof(float) + 255) / 256 * 256;
+}
+
+/* Blocks that no graph is written for. */
+static bool is_strange(const struct op *op)
+{
+    const struct shape_attention *s = &op->shape.attention;
+    bool aligned = s->q_first % 4 == 0; /* lse, to 16 bytes */
+    return is_block(op) && ((s->causal && s->q_rows != s->kv_rows) || s->add_kv || !aligned);
+}
+
+/* dq of a block, where it is added to another: bytes. */
+static int64_t dq_bytes(const struct shape_attention *s)
+{
+    return s->add_q ? s->batch * s->q_rows * s->heads * s->head * 2 : 0;
 }
 
 /* Whether cuDNN makes a plan of this op; else `why` says what it said. */
 static bool make_entry(struct cuda_cudnn *c, const struct op *op, char *why, size_t size)
 {
     struct cudnn_graph graph;
-    struct entry e = {.shape = op->shape.attention, .backward = op->kind == OP_ATTENTION_GRAD};
+    struct entry e = {.shape = op->shape.attention, .backward = is_backward(op)};
+    if (is_strange(op)) {
+        snprintf(why, size,
+                 "%s: a mask that is no square, gradients of keys that are added, or rows from the "
+                 "middle of 16 bytes",
+                 op_name((int)op->kind));
+        return false;
+    }
     cudnn_graph_begin(&graph, c->handle);
     if (e.backward)
         cudnn_attention_backward(&graph, &e.shape, c->deterministic);
@@ -88,6 +127,8 @@ static bool make_entry(struct cuda_cudnn *c, const struct op *op, char *why, siz
     c->entries[c->n++] = e;
     if (e.backward && !c->deterministic && sum_bytes(&e.shape) > c->sum_bytes)
         c->sum_bytes = sum_bytes(&e.shape);
+    if (e.backward && dq_bytes(&e.shape) > c->dq_bytes)
+        c->dq_bytes = dq_bytes(&e.shape);
     return true;
 }
 
@@ -104,7 +145,7 @@ int cuda_cudnn_open(struct kernel_context *context, bool *usable, char *why, siz
     }
     for (int i = 0; i < state->plan->n_ops; i++) {
         const struct op *op = &state->plan->ops[i];
-        if ((op->kind != OP_ATTENTION && op->kind != OP_ATTENTION_GRAD) || find(c, op))
+        if ((op->kind != OP_ATTENTION && !is_backward(op) && !is_block(op)) || find(c, op))
             continue;
         if (op->dtype != DTYPE_BF16) {
             snprintf(why, size, "its attention takes bf16, not %s", dtype_name((int)op->dtype));
@@ -152,7 +193,7 @@ int64_t cuda_cudnn_scratch(const struct cuda_state *state)
     for (int i = 0; i < c->n; i++)
         if (c->entries[i].plan.workspace_bytes > workspace)
             workspace = c->entries[i].plan.workspace_bytes;
-    return c->sum_bytes + workspace;
+    return c->sum_bytes + (c->dq_bytes + 255) / 256 * 256 + workspace;
 }
 
 /* ---- tensors of a run ---- */
@@ -171,6 +212,41 @@ static void add_heads(struct pointers *p, const struct shape_attention *s, unsig
     add(p, q, qkv);
     add(p, k, qkv + s->heads * s->head * element);
     add(p, v, qkv + (s->heads + s->kv_heads) * s->head * element);
+}
+
+/* Rows of a block: q_first of q, kv_first of keys that lie apart. */
+static struct pointers block_pointers(const struct op *op, const struct kernel_context *context,
+                                      struct entry *e, bool with_sum)
+{
+    const struct shape_attention *s = &op->shape.attention;
+    const struct cuda_state *state = cuda_state(context);
+    struct pointers p = {0};
+    int64_t bf16 = (int64_t)dtype_size(DTYPE_BF16), kv = (int64_t)s->kv_heads * s->head * bf16;
+    int64_t out = s->q_first * s->heads * s->head * bf16;
+    int64_t q = s->q_first * (s->heads + 2 * s->kv_heads) * s->head * bf16;
+    int64_t key = s->kv_first * 2 * kv;
+    int first = e->backward ? 1 : 0;
+    unsigned char *keys = tensor_at(context, op->t[first + 1]);
+    add(&p, ATTENTION_Q, (unsigned char *)tensor_at(context, op->t[first]) + q);
+    add(&p, ATTENTION_K, keys + key);
+    add(&p, ATTENTION_V, keys + key + kv);
+    add(&p, ATTENTION_OUT, (unsigned char *)tensor_at(context, op->t[first + 2]) + out);
+    add(&p, ATTENTION_LSE, (float *)tensor_at(context, op->t[first + 3]) + s->q_first);
+    if (e->backward) {
+        unsigned char *dq = (unsigned char *)tensor_at(context, op->t[5]) + q;
+        unsigned char *dkv = (unsigned char *)tensor_at(context, op->t[6]) + key;
+        add(&p, ATTENTION_DOUT, (unsigned char *)tensor_at(context, op->t[0]) + out);
+        add(&p, ATTENTION_DQ, s->add_q ? state->scratch + state->cudnn->sum_bytes : dq);
+        add(&p, ATTENTION_DK, dkv);
+        add(&p, ATTENTION_DV, dkv + kv);
+        add(&p, ATTENTION_ONE, &e->constants[1]);
+        if (with_sum)
+            add(&p, ATTENTION_DQ_SUM, state->scratch);
+    }
+    add(&p, ATTENTION_SCALE, &e->constants[0]);
+    if (s->causal)
+        add(&p, ATTENTION_LEAST, &e->constants[2]);
+    return p;
 }
 
 static struct pointers pointers_of(const struct op *op, const struct kernel_context *context,
@@ -206,7 +282,8 @@ static void *bind(struct cuda_cudnn *c, const struct op *op, const struct kernel
                   struct entry *e, int *status)
 {
     const struct cuda_state *state = cuda_state(context);
-    struct pointers p = pointers_of(op, context, e, e->backward && !c->deterministic);
+    struct pointers p = (is_block(op) ? block_pointers : pointers_of)(
+        op, context, e, e->backward && !c->deterministic);
     struct binding *b = &c->bindings[(op - state->plan->ops) * BINDINGS], *end = b + BINDINGS - 1;
     *status = CUDNN_STATUS_SUCCESS;
     while (b->pack != NULL && b < end && !same_pointers(&b->pointers, &p))
@@ -215,7 +292,8 @@ static void *bind(struct cuda_cudnn *c, const struct op *op, const struct kernel
         return b->pack;
     cudnn_pack_release(b->pack);
     *b = (struct binding){.pointers = p};
-    *status = cudnn_pack_make(&b->pack, p.n, p.uid, p.at, state->scratch + c->sum_bytes);
+    *status = cudnn_pack_make(&b->pack, p.n, p.uid, p.at,
+                              state->scratch + c->sum_bytes + (c->dq_bytes + 255) / 256 * 256);
     return b->pack;
 }
 
@@ -259,4 +337,6 @@ void cuda_cudnn_run(const struct op *op, struct kernel_context *context, void *n
         status = cudnn_plan_run(&e->plan, c->handle, pack);
     if (status != CUDNN_STATUS_SUCCESS)
         die(FAIL_CUDA, "attention: cuDNN: %s", cudnnGetErrorString((cudnnStatus_t)status));
+    if (is_block(op) && e->backward && op->shape.attention.add_q)
+        cuda_add_queries(op, context, state->scratch + c->sum_bytes, native);
 }

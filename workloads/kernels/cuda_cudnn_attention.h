@@ -2,7 +2,9 @@
  * cuda_cudnn_attention: attention as a graph of products, pointwise operations and reductions, the
  * form that cuDNN's fused engines recognise: [s][s] tensors are virtual and never stored. The node
  * that says all this at once (CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR, _BWD_) has no attribute
- * for a causal mask up to 9.19, so it is of no use here. Read by cuda_cudnn*.c alone.
+ * for a causal mask up to 9.19, so it is of no use here. Blocks of a cut sequence: squares under the
+ * mask and strips without; where dq is added to it is written densely, [b][q_rows][heads * head].
+ * Read by cuda_cudnn*.c alone.
  */
 #ifndef WORKLOADS_KERNELS_CUDA_CUDNN_ATTENTION_H
 #define WORKLOADS_KERNELS_CUDA_CUDNN_ATTENTION_H

@@ -4,9 +4,16 @@
 
 struct embed {
     const int32_t *tokens;
-    int64_t rows, width, sequence, first_row;
+    int64_t rows, width, sequence, first_row; /* sequence: rows of a sample here */
     int64_t first_column, valid;
+    struct shape_cut cut;
 };
+
+/* The position of row `row` of a sample, as cut_position says. */
+__device__ inline int64_t position_of(const embed &a, int64_t row)
+{
+    return a.cut.runs == 0 ? row : a.cut.first[row / a.cut.rows] + row % a.cut.rows;
+}
 
 /* Row of wte on this rank; -1: another rank holds it. */
 __device__ inline int64_t local_row(const embed &a, int64_t r)
@@ -19,7 +26,7 @@ template <typename T, int N> __global__ void embed_rows(embed a, const T *wte, c
 {
     for (int64_t r = blockIdx.x; r < a.rows; r += gridDim.x) {
         int64_t token = local_row(a, r);
-        const T *position = wpe + (a.first_row + r) % a.sequence * a.width;
+        const T *position = wpe + position_of(a, (a.first_row + r) % a.sequence) * a.width;
         for (int64_t j = (int64_t)threadIdx.x * N; j < a.width; j += (int64_t)blockDim.x * N) {
             float v[N] = {0};
             if (token >= 0)
@@ -46,7 +53,8 @@ static embed embed_of(const struct op *op, struct kernel_context *context)
     const struct shape_rows *s = &op->shape.rows;
     embed a;
     a.tokens = (const int32_t *)tensor_at(context, op->t[0]);
-    a.rows = s->rows, a.width = s->width, a.sequence = s->sequence, a.first_row = s->first_row;
+    a.rows = s->rows, a.width = s->width, a.first_row = s->first_row;
+    a.sequence = cut_rows(&s->cut, s->sequence), a.cut = s->cut;
     a.first_column = s->first_column, a.valid = s->valid;
     return a;
 }
@@ -166,7 +174,7 @@ __global__ void embed_grad_carries(embed a, const uint32_t *keys, const float *c
     }
 }
 
-/* dwpe[p] += the rows at position p, first to last. */
+/* dwpe at the position of row p of a sample += the rows there, first to last. */
 template <typename T, int N> __global__ void position_grad(embed a, const T *dx, float *dwpe)
 {
     int64_t p = blockIdx.x, first = p - a.first_row % a.sequence;
@@ -184,7 +192,7 @@ template <typename T, int N> __global__ void position_grad(embed a, const T *dx,
             for (int k = 0; k < N; k++)
                 sum[k] += x[k];
         }
-        add_to(dwpe + p * a.width + j, sum);
+        add_to(dwpe + position_of(a, p) * a.width + j, sum);
     }
 }
 

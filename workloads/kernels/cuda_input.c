@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "base/err.h"
+#include "workloads/input_rows.h"
 
 /*
  * Batches are made in pinned memory and copied from there; or, where the input says so, in pageable
@@ -19,12 +20,15 @@ struct cuda_ring {
     cudaEvent_t *copied; /* [n] */
     int n_events;
     int64_t waits;
+    /* Graphs copy from memory of their own: [n_graphs][inputs of a step][slot_bytes], pinned. */
+    unsigned char *captured;
+    int n_graphs, inputs;
 };
 
+/* What is copied, and room behind it in which it is made. */
 static int64_t batch_bytes(const struct op *op)
 {
-    int64_t positions = op->shape.input.samples * op->shape.input.sequence;
-    return positions * (int64_t)(2 * sizeof(int32_t) + 1);
+    return (input_rows_bytes(op) + 63) / 64 * 64 + input_rows_room(op);
 }
 
 static int slots_for(int64_t bytes)
@@ -66,6 +70,8 @@ void cuda_input_close(struct cuda_state *state)
         return;
     for (int i = 0; i < ring->n_events; i++)
         cudaEventDestroy(ring->copied[i]);
+    if (ring->captured)
+        cudaFreeHost(ring->captured);
     if (ring->memory && ring->pinned)
         cudaFreeHost(ring->memory);
     else
@@ -92,18 +98,29 @@ static unsigned char *take_slot(struct cuda_ring *ring, struct device *device)
     return ring->memory + ring->next * ring->slot_bytes;
 }
 
-void cuda_input(const struct op *op, struct kernel_context *context, void *native)
+/* ---- what one input is ---- */
+
+static int64_t positions_of(const struct op *op)
 {
     const struct shape_input *shape = &op->shape.input;
-    struct cuda_ring *ring = cuda_state(context)->ring;
-    size_t positions = (size_t)(shape->samples * shape->sequence), words = positions * 4;
-    unsigned char *slot = take_slot(ring, cuda_state(context)->device);
+    return shape->samples * cut_rows(&shape->cut, shape->sequence);
+}
 
-    if (context->input->sequence != shape->sequence)
-        BUG("the input makes sequences of %lld, the plan wants %lld",
-            (long long)context->input->sequence, (long long)shape->sequence);
-    input_fill(context->input, context->first_sample + shape->first, shape->samples,
-               (int32_t *)slot, (int32_t *)(slot + words), slot + 2 * words);
+static void make_batch(const struct op *op, const struct kernel_context *context,
+                       unsigned char *slot)
+{
+    size_t words = (size_t)positions_of(op) * 4;
+
+    input_rows(op, context, slot + (input_rows_bytes(op) + 63) / 64 * 64, (int32_t *)slot,
+               (int32_t *)(slot + words), slot + 2 * words);
+}
+
+static void copy_batch(const struct op *op, const struct kernel_context *context,
+                       const unsigned char *slot, void *native)
+{
+    size_t positions = (size_t)positions_of(op);
+    size_t words = positions * 4;
+
     cuda_must((int)cudaMemcpyAsync(tensor_at(context, op->t[0]), slot, words,
                                    cudaMemcpyHostToDevice, native),
               "input");
@@ -113,6 +130,68 @@ void cuda_input(const struct op *op, struct kernel_context *context, void *nativ
     cuda_must((int)cudaMemcpyAsync(tensor_at(context, op->t[2]), slot + 2 * words, positions,
                                    cudaMemcpyHostToDevice, native),
               "input");
+}
+
+/* ---- steps as graphs ---- */
+
+int cuda_input_capture(struct kernel_context *context, int n_graphs)
+{
+    struct cuda_state *state = cuda_state(context);
+    struct cuda_ring *ring = state->ring;
+
+    if (!ring->pinned)
+        return fail(FAIL_USAGE, "--graph: batches of a graph are copied from page-locked memory: "
+                                "leave --pinned on");
+    for (int i = 0; i < state->plan->n_ops; i++)
+        ring->inputs += state->plan->ops[i].kind == OP_INPUT;
+    ring->n_graphs = n_graphs;
+    size_t bytes = (size_t)n_graphs * (size_t)ring->inputs * (size_t)ring->slot_bytes;
+    if (bytes > 0 && cudaMallocHost((void **)&ring->captured, bytes) != cudaSuccess)
+        return fail(FAIL_CUDA, "input: no %zu bytes of pinned memory for the batches of %d graphs",
+                    bytes, n_graphs);
+    return 0;
+}
+
+static unsigned char *captured_slot(const struct cuda_ring *ring, int graph, int input)
+{
+    if (graph >= ring->n_graphs)
+        BUG("graph %d of %d", graph, ring->n_graphs);
+    return ring->captured + (int64_t)(graph * ring->inputs + input) * ring->slot_bytes;
+}
+
+/* A block of graphs has come to its end before the next one refills: nothing is still copied. */
+void cuda_input_refill(struct kernel_context *context, int graph)
+{
+    const struct cuda_state *state = cuda_state(context);
+
+    for (int i = 0, input = 0; i < state->plan->n_ops; i++)
+        if (state->plan->ops[i].kind == OP_INPUT)
+            make_batch(&state->plan->ops[i], context, captured_slot(state->ring, graph, input++));
+}
+
+static int index_of_input(const struct plan *plan, const struct op *op)
+{
+    int index = 0;
+    for (const struct op *before = plan->ops; before < op; before++)
+        index += before->kind == OP_INPUT;
+    return index;
+}
+
+/* ---- the run ---- */
+
+void cuda_input(const struct op *op, struct kernel_context *context, void *native)
+{
+    const struct cuda_state *state = cuda_state(context);
+    struct cuda_ring *ring = state->ring;
+
+    if (context->captured > 0) {
+        int input = index_of_input(state->plan, op);
+        copy_batch(op, context, captured_slot(ring, context->captured - 1, input), native);
+        return;
+    }
+    unsigned char *slot = take_slot(ring, state->device);
+    make_batch(op, context, slot);
+    copy_batch(op, context, slot, native);
     cuda_must((int)cudaEventRecord(ring->copied[ring->next], native), "input");
     ring->next = (ring->next + 1) % ring->n;
 }

@@ -167,18 +167,29 @@ template <int N> __device__ inline void clear_products(float (&c)[N][4])
         c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
 }
 
-/* Rows first + l / 4 and 8 on of a head = c, times a factor for each. */
+/* *to = the pair, or both added to what is there. */
+__device__ inline void put_pair(bf16 *to, float low, float high, bool add)
+{
+    if (add) {
+        __nv_bfloat162 before = *reinterpret_cast<const __nv_bfloat162 *>(to);
+        low += __low2float(before);
+        high += __high2float(before);
+    }
+    store_pair(to, low, high);
+}
+
+/* Rows first + l / 4 and 8 on of a head = c (or += c), times a factor for each. */
 template <int D>
 __device__ inline void put_rows(bf16 *to, int64_t row, int first, int sequence,
-                                const float (&c)[D / 8][4], float low, float high)
+                                const float (&c)[D / 8][4], float low, float high, bool add)
 {
     int lane = (int)threadIdx.x % WARP, r = first + lane / 4, column = lane % 4 * 2;
 #pragma unroll
     for (int n = 0; n < D / 8; n++) {
         if (r < sequence)
-            store_pair(to + r * row + n * 8 + column, c[n][0] * low, c[n][1] * low);
+            put_pair(to + r * row + n * 8 + column, c[n][0] * low, c[n][1] * low, add);
         if (r + 8 < sequence)
-            store_pair(to + (r + 8) * row + n * 8 + column, c[n][2] * high, c[n][3] * high);
+            put_pair(to + (r + 8) * row + n * 8 + column, c[n][2] * high, c[n][3] * high, add);
     }
 }
 

@@ -34,62 +34,71 @@ __device__ inline two_sums block_sums(two_sums x, two_sums *slots)
 /*
  * With xhat = (x - center) scale and g = dy w: dx = scale (g - mean(g) - xhat mean(g xhat)), dw +=
  * dy xhat, db += dy. A block walks over rows; a thread keeps its columns, so their sums stay in
- * registers. norm_grad_rows keeps the row and the weights there as well, and the next row is on its
- * way while this one is summed: nine arrays as long as a row, so its launch bounds are what 65536
- * registers hold. Longer rows are read twice by norm_grad_long_rows, the second time from a cache.
+ * registers. norm_grad_rows keeps the row and the weights there as well, and all of the next row is
+ * on its way, as it lies in memory, while this one is summed: no access is waited for where it is
+ * issued. Its launch bounds are what 65536 registers hold. Longer rows are read twice by
+ * norm_grad_long_rows, the second time from a cache.
  */
-enum { MOST_THREADS = 1024, WIDE_THREADS = 640, LONG_THREADS = 512 };
+enum { MOST_THREADS = 1024, WIDE_THREADS = 640, LONG_THREADS = 512, MOST_BLOCKS = 8 };
 
 template <int N> struct resident {
     enum { THREADS = N > 4 ? WIDE_THREADS : MOST_THREADS };
 };
 
+/* What a row brings, as it is stored. */
+template <typename T, int N, int P> struct arriving {
+    packed_row<T, N, P> dy, x, dx;
+    float center, scale;
+};
+
+template <typename T, int N, int P>
+__device__ inline void fetch(arriving<T, N, P> &to, const norm_grad &a, int64_t r, int packs)
+{
+    load_packed<T, N, P>(to.dy, (const T *)a.dy + r * a.width, packs);
+    load_packed<T, N, P>(to.x, (const T *)a.x + r * a.width, packs);
+    if (a.accumulate)
+        load_packed<T, N, P>(to.dx, (const T *)a.dx + r * a.width, packs);
+    to.center = a.rms ? 0 : a.mean[r];
+    to.scale = a.rstd[r];
+}
+
 template <typename T, int N, int P>
 __global__ void __launch_bounds__(resident<N>::THREADS) norm_grad_rows(norm_grad a)
 {
     __shared__ two_sums slots[2][WARP];
-    int packs = a.width / N;
-    float w[P][N], dw[P][N], db[P][N], dy[P][N], x[P][N];
+    int packs = a.width / N, turn = 0;
+    float w[P][N], dw[P][N] = {{0}}, db[P][N] = {{0}};
+    arriving<T, N, P> row;
     load_row<T, N, P>(w, (const T *)a.w, packs);
-#pragma unroll
-    for (int p = 0; p < P; p++)
-#pragma unroll
-        for (int j = 0; j < N; j++)
-            dw[p][j] = db[p][j] = 0;
-    int turn = 0;
-    load_row<T, N, P>(dy, (const T *)a.dy + (int64_t)blockIdx.x * a.width, packs);
-    load_row<T, N, P>(x, (const T *)a.x + (int64_t)blockIdx.x * a.width, packs);
+    fetch(row, a, blockIdx.x, packs);
     for (int64_t r = blockIdx.x; r < a.rows; r += gridDim.x, turn ^= 1) {
-        float center = a.rms ? 0 : a.mean[r], scale = a.rstd[r];
         two_sums sums = {0, 0};
-        float g[P][N], hat[P][N];
+        float g[P][N], hat[P][N], scale = row.scale;
 #pragma unroll
         for (int p = 0; p < P; p++)
 #pragma unroll
             for (int j = 0; j < N; j++) {
-                hat[p][j] = (x[p][j] - center) * scale;
-                g[p][j] = dy[p][j] * w[p][j];
+                float dy = to_float(row.dy.v[p].at[j]);
+                hat[p][j] = (to_float(row.x.v[p].at[j]) - row.center) * scale;
+                g[p][j] = dy * w[p][j];
                 sums.a += g[p][j];
                 sums.b += g[p][j] * hat[p][j];
-                dw[p][j] += dy[p][j] * hat[p][j];
-                db[p][j] += dy[p][j];
+                dw[p][j] += dy * hat[p][j];
+                db[p][j] += dy;
             }
-        int64_t next = r + gridDim.x;
-        if (next < a.rows) {
-            load_row<T, N, P>(dy, (const T *)a.dy + next * a.width, packs);
-            load_row<T, N, P>(x, (const T *)a.x + next * a.width, packs);
-        }
-        float d[P][N] = {{0}};
-        if (a.accumulate)
-            load_row<T, N, P>(d, (const T *)a.dx + r * a.width, packs);
+        packed_row<T, N, P> old = row.dx;
+        if (r + gridDim.x < a.rows)
+            fetch(row, a, r + gridDim.x, packs);
         sums = block_sums(sums, slots[turn]);
         float mean = a.rms ? 0 : sums.a / (float)a.width, slope = sums.b / (float)a.width;
 #pragma unroll
         for (int p = 0; p < P; p++)
 #pragma unroll
-            for (int j = 0; j < N; j++)
-                d[p][j] += scale * (g[p][j] - mean - hat[p][j] * slope);
-        store_row<T, N, P>((T *)a.dx + r * a.width, d, packs);
+            for (int j = 0; j < N; j++) {
+                float d = a.accumulate ? to_float(old.v[p].at[j]) : 0;
+                g[p][j] = d + scale * (g[p][j] - mean - hat[p][j] * slope);
+            }
+        store_row<T, N, P>((T *)a.dx + r * a.width, g, packs);
     }
     float *partial = a.partial + (int64_t)blockIdx.x * 2 * a.width;
     store_row<float, N, P>(partial, dw, packs);
@@ -156,20 +165,32 @@ __global__ void __launch_bounds__(LONG_THREADS) norm_grad_long_rows(norm_grad a)
 static unsigned blocks_of(int64_t rows, int threads, const struct cuda_state *state)
 {
     int each = MOST_THREADS / threads;
-    return grid_of(rows, 1, each < 1 ? 1 : each < 8 ? each : 8, state);
+    return grid_of(rows, 1, each < 1 ? 1 : each < MOST_BLOCKS ? each : MOST_BLOCKS, state);
 }
 
 int64_t cuda_norm_grad_scratch(const struct op *op, const struct cuda_state *state)
 {
-    return (int64_t)blocks_of(op->shape.rows.rows, WARP, state) * 2 * op->shape.rows.width *
+    return (int64_t)grid_of(op->shape.rows.rows, 1, MOST_BLOCKS, state) * 2 * op->shape.rows.width *
            (int64_t)sizeof(float);
+}
+
+/* As many blocks as run at once, so that none begins when the others end. */
+template <typename T, int N, int P> static int resident_blocks(int threads)
+{
+    static int known[MOST_THREADS / WARP + 1];
+    int *blocks = &known[threads / WARP];
+    if (*blocks == 0 && (cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                             blocks, norm_grad_rows<T, N, P>, threads, 0) != cudaSuccess ||
+                         *blocks < 1))
+        *blocks = 1;
+    return *blocks < MOST_BLOCKS ? *blocks : (int)MOST_BLOCKS;
 }
 
 template <typename T, int N, int P>
 static unsigned launch_resident(const norm_grad *a, const struct cuda_state *state, void *native)
 {
-    int threads = round_warp(ceil_div(a->width / N, P));
-    unsigned blocks = blocks_of(a->rows, threads, state);
+    int threads = (int)round_warp(ceil_div(a->width / N, P));
+    unsigned blocks = grid_of(a->rows, 1, resident_blocks<T, N, P>(threads), state);
     norm_grad_rows<T, N, P><<<blocks, threads, 0, NATIVE(native)>>>(*a);
     return blocks;
 }

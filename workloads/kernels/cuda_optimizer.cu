@@ -17,7 +17,7 @@ __device__ static double learning_rate(const shape_optimizer &s, double step)
 __global__ void clip_scalars(shape_optimizer s, double *scalars, double *row)
 {
     double valid = scalars[SCALAR_VALID];
-    double norm = sqrt(scalars[SCALAR_SUMSQ]) / valid;
+    double norm = sqrt(scalars[SCALAR_SUMSQ] + scalars[SCALAR_EXPERT_SUMSQ]) / valid;
     double step = scalars[SCALAR_STEP] + 1;
 
     scalars[SCALAR_STEP] = step;
@@ -45,17 +45,18 @@ void cuda_clip(const struct op *op, struct kernel_context *context, void *native
 }
 
 struct adamw {
-    float *p, *m, *v;
-    const void *gradient;
-    void *copy;
+    unsigned char *p, *m, *v, *copy; /* starts of the buffers; copy NULL: there is none */
+    const unsigned char *gradient;
     const double *scalars;
-    int64_t n;
-    float beta1, beta2, epsilon, weight_decay;
+    const struct cuda_update *updates; /* [n] */
+    int n;
+    int64_t chunks;
+    float beta1, beta2, epsilon;
 };
 
-/* What every element of this update shares. */
+/* What every element of a step's updates shares. */
 struct rates {
-    float scale, rate, correction2, decay;
+    float scale, rate, correction2, lr;
 };
 
 __device__ static rates rates_of(const adamw &a)
@@ -66,34 +67,79 @@ __device__ static rates rates_of(const adamw &a)
     r.scale = (float)a.scalars[SCALAR_SCALE];
     r.rate = (float)(lr / (1 - pow((double)a.beta1, updates)));
     r.correction2 = (float)(1 / (1 - pow((double)a.beta2, updates)));
-    r.decay = (float)(lr * (double)a.weight_decay);
+    r.lr = (float)lr;
     return r;
 }
 
+/* One tensor: where its elements lie. */
+template <typename G, typename C> struct tensors {
+    float *p, *m, *v;
+    const G *gradient;
+    C *copy;
+    float decay;
+};
+
 template <typename G, typename C, int N>
-__device__ static void update(const adamw &a, const rates &r, int64_t at)
+__device__ static void update(const adamw &a, const rates &r, const tensors<G, C> &t, int64_t at)
 {
     float rest1 = (float)(1 - (double)a.beta1), rest2 = (float)(1 - (double)a.beta2);
     float g[N], p[N], m[N], v[N];
-    load(g, (const G *)a.gradient + at);
-    load(p, a.p + at);
-    load(m, a.m + at);
-    load(v, a.v + at);
+    load(g, t.gradient + at);
+    load(p, t.p + at);
+    load(m, t.m + at);
+    load(v, t.v + at);
 #pragma unroll
     for (int i = 0; i < N; i++) {
         g[i] *= r.scale;
         m[i] = a.beta1 * m[i] + rest1 * g[i];
         v[i] = a.beta2 * v[i] + rest2 * g[i] * g[i];
-        p[i] -= p[i] * r.decay + r.rate * m[i] / (sqrtf(v[i] * r.correction2) + a.epsilon);
+        p[i] -= p[i] * t.decay + r.rate * m[i] / (sqrtf(v[i] * r.correction2) + a.epsilon);
     }
-    store(a.p + at, p);
-    store(a.m + at, m);
-    store(a.v + at, v);
-    if (a.copy != NULL)
-        store((C *)a.copy + at, p);
+    store(t.p + at, p);
+    store(t.m + at, m);
+    store(t.v + at, v);
+    if (t.copy != NULL)
+        store(t.copy + at, p);
 }
 
-template <typename G, typename C, int N> __global__ void adamw_update(adamw a)
+/* The last tensor whose chunks begin at or before `chunk`. */
+__device__ static int find_update(const adamw &a, int64_t chunk)
+{
+    int low = 0, high = a.n - 1;
+    while (low < high) {
+        int middle = (low + high + 1) / 2;
+        if (a.updates[middle].first_chunk <= chunk)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+template <typename G, typename C>
+__device__ static tensors<G, C> tensors_of(const adamw &a, const struct cuda_update &u, float lr)
+{
+    tensors<G, C> t;
+    t.p = (float *)(a.p + u.offset[0]);
+    t.gradient = (const G *)(a.gradient + u.offset[1]);
+    t.m = (float *)(a.m + u.offset[2]);
+    t.v = (float *)(a.v + u.offset[3]);
+    t.copy = a.copy == NULL ? (C *)NULL : (C *)(a.copy + u.offset[5]);
+    t.decay = lr * u.weight_decay;
+    return t;
+}
+
+template <typename G, typename C> __device__ static bool is_wide(const tensors<G, C> &t)
+{
+    uintptr_t all = (uintptr_t)t.p | (uintptr_t)t.m | (uintptr_t)t.v;
+    return all % 16 == 0 && (uintptr_t)t.gradient % (4 * sizeof(G)) == 0 &&
+           (uintptr_t)t.copy % (4 * sizeof(C)) == 0;
+}
+
+enum { THREADS = 256, PER_SM = 8, WIDE = 4 };
+
+/* Blocks walk over chunks of all tensors; a chunk lies in one. */
+template <typename G, typename C> __global__ void __launch_bounds__(THREADS) adamw_update(adamw a)
 {
     __shared__ rates shared;
     if (a.scalars[SCALAR_SCALE] == 0)
@@ -102,42 +148,40 @@ template <typename G, typename C, int N> __global__ void adamw_update(adamw a)
         shared = rates_of(a);
     __syncthreads();
     rates r = shared;
-    int64_t whole = a.n / N, rest = a.n - whole * N;
-    for (int64_t i = thread_index(); i < whole; i += thread_count())
-        update<G, C, N>(a, r, i * N);
-    if (thread_index() < rest)
-        update<G, C, 1>(a, r, whole * N + thread_index());
+    for (int64_t chunk = blockIdx.x; chunk < a.chunks; chunk += gridDim.x) {
+        const struct cuda_update &u = a.updates[find_update(a, chunk)];
+        tensors<G, C> t = tensors_of<G, C>(a, u, r.lr);
+        int64_t begin = (chunk - u.first_chunk) * CUDA_UPDATE_CHUNK;
+        int64_t end = begin + CUDA_UPDATE_CHUNK < u.n ? begin + CUDA_UPDATE_CHUNK : u.n;
+        int64_t whole = is_wide(t) ? begin + (end - begin) / WIDE * WIDE : begin;
+#pragma unroll 2
+        for (int64_t i = begin + (int64_t)threadIdx.x * WIDE; i < whole; i += THREADS * WIDE)
+            update<G, C, WIDE>(a, r, t, i);
+        for (int64_t i = whole + threadIdx.x; i < end; i += THREADS)
+            update<G, C, 1>(a, r, t, i);
+    }
 }
-
-enum { THREADS = 256, PER_SM = 8 };
 
 template <typename G, typename C>
 static void launch(const adamw *a, const struct cuda_state *state, void *native)
 {
-    bool wide = aligned(a->p, 16) && aligned(a->m, 16) && aligned(a->v, 16) &&
-                aligned(a->gradient, 16) && aligned(a->copy, 16);
-    if (wide)
-        adamw_update<G, C, 4>
-            <<<grid_of(a->n / 4 + 1, THREADS, PER_SM, state), THREADS, 0, NATIVE(native)>>>(*a);
-    else
-        adamw_update<G, C, 1>
-            <<<grid_of(a->n, THREADS, PER_SM, state), THREADS, 0, NATIVE(native)>>>(*a);
+    adamw_update<G, C><<<grid_of(a->chunks, 1, PER_SM, state), THREADS, 0, NATIVE(native)>>>(*a);
 }
 
-void cuda_adamw(const struct op *op, struct kernel_context *context, void *native)
+void cuda_update_all(const struct op *op, const struct cuda_update *updates, int n, int64_t chunks,
+                     struct kernel_context *context, void *native)
 {
     const struct shape_optimizer *s = &op->shape.optimizer;
     const struct cuda_state *state = cuda_state(context);
     adamw a;
-    a.p = (float *)tensor_at(context, op->t[0]);
-    a.gradient = tensor_at(context, op->t[1]);
-    a.m = (float *)tensor_at(context, op->t[2]);
-    a.v = (float *)tensor_at(context, op->t[3]);
+    a.p = context->base[op->t[0].buffer];
+    a.gradient = context->base[op->t[1].buffer];
+    a.m = context->base[op->t[2].buffer];
+    a.v = context->base[op->t[3].buffer];
     a.scalars = (const double *)tensor_at(context, op->t[4]);
-    a.copy = tensor_at(context, op->t[5]);
-    a.n = s->n;
+    a.copy = op->t[5].buffer == BUFFER_NONE ? NULL : context->base[op->t[5].buffer];
+    a.updates = updates, a.n = n, a.chunks = chunks;
     a.beta1 = s->beta1, a.beta2 = s->beta2, a.epsilon = s->epsilon;
-    a.weight_decay = s->weight_decay;
     bool copy16 = op->dtype == DTYPE_BF16;
     if (s->gradient == DTYPE_BF16)
         copy16 ? launch<bf16, bf16>(&a, state, native) : launch<bf16, float>(&a, state, native);

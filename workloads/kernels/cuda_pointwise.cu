@@ -150,6 +150,13 @@ void cuda_add(const struct op *op, struct kernel_context *context, void *native)
     two<sum_of>(op, context, native);
 }
 
+void cuda_add_floats(float *to, const float *from, int64_t n, const struct cuda_state *state,
+                     void *native)
+{
+    launch_two<float>(to, from, to, n, sum_of<float>(), state, native);
+    cuda_launched("add");
+}
+
 void cuda_cast(const struct op *op, struct kernel_context *context, void *native)
 {
     const struct shape_cast *shape = &op->shape.cast;
@@ -169,10 +176,23 @@ void cuda_cast(const struct op *op, struct kernel_context *context, void *native
     cuda_launched("cast");
 }
 
-void cuda_zero(const struct op *op, struct kernel_context *context, void *native)
+/* ---- zeros in short runs: a row of blocks for each ---- */
+
+__global__ void zero_runs(unsigned char *base, const struct overwrite_run *runs)
 {
-    size_t bytes = (size_t)op->shape.vector.n * sizeof(float);
-    cuda_must(cudaMemsetAsync(tensor_at(context, op->t[0]), 0, bytes, NATIVE(native)), "zero");
+    const struct overwrite_run run = runs[blockIdx.y];
+    int64_t words = (run.end - run.begin) / (int64_t)sizeof(float);
+    float *to = (float *)(base + run.begin);
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < words;
+         i += (int64_t)gridDim.x * blockDim.x)
+        to[i] = 0;
+}
+
+void cuda_zero_runs(unsigned char *base, const struct overwrite_run *runs, int n, void *native)
+{
+    enum { BLOCKS = 4 };
+    zero_runs<<<dim3(BLOCKS, (unsigned)n), THREADS, 0, NATIVE(native)>>>(base, runs);
+    cuda_launched("zero");
 }
 
 /* ---- y [m][n] = bias [n], or += ---- */

@@ -8,15 +8,23 @@ struct cuda_rotary {
     int64_t sequence;
     int head;
     float theta;
+    struct shape_cut cut;
     float2 *table;
     int64_t bytes;
     struct cuda_rotary *next;
 };
 
+static bool same_cut(const struct shape_cut *a, const struct shape_cut *b)
+{
+    return a->runs == b->runs && a->rows == b->rows && a->first[0] == b->first[0] &&
+           a->first[1] == b->first[1];
+}
+
 static struct cuda_rotary *find(const struct cuda_state *state, const struct shape_attention *s)
 {
     for (struct cuda_rotary *t = state->rotary; t != NULL; t = t->next)
-        if (t->sequence == s->sequence && t->head == s->head && t->theta == s->theta)
+        if (t->sequence == s->sequence && t->head == s->head && t->theta == s->theta &&
+            same_cut(&t->cut, &s->cut))
             return t;
     return NULL;
 }
@@ -26,7 +34,8 @@ static void fill(float2 *table, const struct shape_attention *s)
     int half = s->head / 2;
     for (int64_t p = 0; p < s->sequence; p++)
         for (int i = 0; i < half; i++) {
-            double angle = (double)p * pow((double)s->theta, -2.0 * i / s->head);
+            double angle =
+                (double)cut_position(&s->cut, p) * pow((double)s->theta, -2.0 * i / s->head);
             table[p * half + i].x = (float)cos(angle);
             table[p * half + i].y = (float)sin(angle);
         }
@@ -40,6 +49,7 @@ static int make(struct cuda_state *state, const struct shape_attention *s)
     t->sequence = s->sequence;
     t->head = s->head;
     t->theta = s->theta;
+    t->cut = s->cut;
     t->bytes = bytes;
     t->next = state->rotary;
     state->rotary = t;

@@ -33,4 +33,24 @@ __device__ inline void store_row(T *row, const float (&v)[P][N], int packs)
     }
 }
 
+/* The same as it is stored: half the registers for bf16, until it is used. */
+template <typename T, int N, int P> struct packed_row {
+    wide<T, N> v[P];
+};
+
+template <typename T, int N, int P>
+__device__ inline void load_packed(packed_row<T, N, P> &to, const T *row, int packs)
+{
+    typedef wide<T, N> W;
+    typedef typename W::word_type word;
+#pragma unroll
+    for (int p = 0; p < P; p++) {
+        int i = (int)(threadIdx.x + p * blockDim.x);
+        const word *from = reinterpret_cast<const word *>(row + i * N);
+#pragma unroll
+        for (int k = 0; k < W::WORDS; k++)
+            reinterpret_cast<word *>(to.v[p].at)[k] = i < packs ? from[k] : word();
+    }
+}
+
 #endif

@@ -13,8 +13,12 @@ static cuda_scratch *const scratch_of[OP_KINDS] = {
     [OP_BIAS_GRAD] = cuda_bias_grad_scratch,
     [OP_ATTENTION] = cuda_attention_scratch,
     [OP_ATTENTION_GRAD] = cuda_attention_grad_scratch,
+    [OP_ATTENTION_BLOCK] = cuda_attention_scratch,
+    [OP_ATTENTION_BLOCK_GRAD] = cuda_attention_block_grad_scratch,
     [OP_CROSS_ENTROPY] = cuda_cross_entropy_scratch,
     [OP_SUMSQ] = cuda_sumsq_scratch,
+    [OP_ROUTE] = cuda_route_scratch,
+    [OP_GROUPED_GEMM] = cuda_grouped_scratch,
 };
 
 /* ---- errors ---- */
@@ -122,11 +126,19 @@ static int set_open(struct kernel_context *context, const struct plan *plan, str
     for (int i = 0; i < plan->n_ops; i++)
         TRY(check_op(&plan->ops[i]));
     TRY(ask_device(state));
+    if (context->search && !context->deterministic && !context->alone)
+        fuse_pairs(&state->fusion, plan);
+    if (!context->alone)
+        overwrite_find(&state->overwrite, plan);
+    TRY(cuda_zero_open(context));
+    TRY(cuda_updates_open(context));
     TRY(cuda_gemm_open(context));
+    TRY(cuda_grouped_open(context));
     TRY(cuda_input_open(context));
     TRY(cuda_rotary_open(context));
     TRY(cuda_attention_open(context));
     TRY(take_scratch(state));
+    TRY(cuda_gemm_search(context));
     TRY(cuda_cudnn_bind(context));
 out:
     return rc;
@@ -140,7 +152,12 @@ static void set_close(struct kernel_context *context)
     cuda_cudnn_close(state);
     cuda_rotary_close(state);
     cuda_input_close(state);
+    cuda_grouped_close(state);
     cuda_gemm_close(state);
+    cuda_zero_close(state);
+    cuda_updates_close(state);
+    overwrite_release(&state->overwrite);
+    fuse_release(&state->fusion);
     cuda_drop(state, state->scratch, state->scratch_bytes);
     free(state);
     context->state = NULL;
@@ -157,6 +174,28 @@ static void set_describe(const struct kernel_context *context, char *text, size_
     cuda_gemm_describe(state, gemm, sizeof gemm);
     snprintf(text, size, "%s%s%s; %lld host waits for input", attention, attention[0] ? "; " : "",
              gemm, (long long)cuda_input_waits(state));
+    size_t used = strlen(text);
+    cuda_gemm_describe_choices(state, text + used, size - used);
+}
+
+/* ---- ops that a product may have done already ---- */
+
+static void gelu_unless_done(const struct op *op, struct kernel_context *context, void *native)
+{
+    if (!fuse_is_used(&cuda_state(context)->fusion, op))
+        cuda_gelu(op, context, native);
+}
+
+static void gelu_grad_unless_done(const struct op *op, struct kernel_context *context, void *native)
+{
+    if (!fuse_is_used(&cuda_state(context)->fusion, op))
+        cuda_gelu_grad(op, context, native);
+}
+
+static void bias_grad_unless_done(const struct op *op, struct kernel_context *context, void *native)
+{
+    if (!fuse_is_used(&cuda_state(context)->fusion, op))
+        cuda_bias_grad(op, context, native);
 }
 
 const struct kernel_set kernels_cuda = {
@@ -170,12 +209,16 @@ const struct kernel_set kernels_cuda = {
             [OP_NORM] = cuda_norm,
             [OP_NORM_GRAD] = cuda_norm_grad,
             [OP_GEMM] = cuda_gemm,
-            [OP_BIAS_GRAD] = cuda_bias_grad,
+            [OP_BIAS_GRAD] = bias_grad_unless_done,
             [OP_ROTARY] = cuda_rotary,
             [OP_ATTENTION] = cuda_attention,
             [OP_ATTENTION_GRAD] = cuda_attention_grad,
-            [OP_GELU] = cuda_gelu,
-            [OP_GELU_GRAD] = cuda_gelu_grad,
+            [OP_ATTENTION_BLOCK] = cuda_attention_block,
+            [OP_ATTENTION_BLOCK_GRAD] = cuda_attention_block_grad,
+            [OP_ATTENTION_MERGE] = cuda_attention_merge,
+            [OP_MOVE] = cuda_move,
+            [OP_GELU] = gelu_unless_done,
+            [OP_GELU_GRAD] = gelu_grad_unless_done,
             [OP_SWIGLU] = cuda_swiglu,
             [OP_SWIGLU_GRAD] = cuda_swiglu_grad,
             [OP_ADD] = cuda_add,
@@ -185,10 +228,18 @@ const struct kernel_set kernels_cuda = {
             [OP_SUMSQ] = cuda_sumsq,
             [OP_CLIP] = cuda_clip,
             [OP_ADAMW] = cuda_adamw,
+            [OP_ROUTE] = cuda_route,
+            [OP_ROUTE_GRAD] = cuda_route_grad,
+            [OP_PERMUTE] = cuda_permute,
+            [OP_COMBINE] = cuda_combine,
+            [OP_COMBINE_GRAD] = cuda_combine_grad,
+            [OP_GROUPED_GEMM] = cuda_grouped_gemm,
         },
     .open = set_open,
     .close = set_close,
     .describe = set_describe,
+    .capture = cuda_input_capture,
+    .refill = cuda_input_refill,
     .fill = cuda_state_fill,
     .sums = cuda_state_sums,
     .digest = cuda_state_digest,

@@ -22,21 +22,36 @@ __device__ inline int parts(uint64_t bits)
 }
 
 /* sigma < 0: ones. */
-__global__ void fill_values(float *out, int64_t n, uint64_t key, uint64_t first, float sigma)
+template <typename T>
+__global__ void fill_values(T *out, int64_t n, uint64_t key, uint64_t first, float sigma)
 {
     for (int64_t i = thread_index(); i < n; i += thread_count()) {
         uint64_t x = key + (3 * (first + (uint64_t)i) + 1) * ODD;
         int sum = parts(mix(x)) + parts(mix(x + ODD)) + parts(mix(x + 2 * ODD));
-        out[i] = sigma < 0 ? 1.0f : sigma * ((float)(sum - 6 * 65535) * 0x1p-16f);
+        from_float(&out[i], sigma < 0 ? 1.0f : sigma * ((float)(sum - 6 * 65535) * 0x1p-16f));
     }
 }
 
-void cuda_state_fill(float *out, int64_t n, uint64_t key, uint64_t first, float sigma, void *native)
+template <typename T>
+static void fill(T *out, int64_t n, uint64_t key, uint64_t first, float sigma, void *native)
 {
     int64_t most = STATE_BLOCKS, blocks = ceil_div(n, STATE_THREADS);
     fill_values<<<(unsigned)(blocks < most ? blocks : most), STATE_THREADS, 0, NATIVE(native)>>>(
         out, n, key, first, sigma);
-    cuda_launched("initial values");
+    cuda_launched("normals");
+}
+
+void cuda_state_fill(float *out, int64_t n, uint64_t key, uint64_t first, float sigma, void *native)
+{
+    fill(out, n, key, first, sigma, native);
+}
+
+void cuda_fill_normals(void *to, enum dtype dtype, int64_t n, void *native)
+{
+    if (dtype == DTYPE_BF16)
+        fill((bf16 *)to, n, 0, 0, 1, native);
+    else
+        fill((float *)to, n, 0, 0, 1, native);
 }
 
 /* ---- sums over blocks, added up on the host in their order ---- */

@@ -29,6 +29,14 @@ enum attention_choice { ATTENTION_AUTO, ATTENTION_CUDNN, ATTENTION_FUSED };
 
 struct topology;
 
+/* How ranks that open the same set hand each other what they measured: `all` becomes what all of
+ * them gave, in the order of ranks, owned by the caller. Collective. */
+struct kernel_share {
+    void *arg;
+    int rank;
+    int (*gather)(void *arg, const void *mine, size_t bytes, void **all, size_t *all_bytes);
+};
+
 struct kernel_context {
     unsigned char *base[PLAN_BUFFERS]; /* device memory of each arena */
     const struct input *input;
@@ -39,7 +47,13 @@ struct kernel_context {
     struct kernel_work work;
     bool tf32; /* fp32 matrix products may round their inputs to tf32 */
     enum attention_choice attention;
-    bool deterministic;              /* same bits every time, whatever it costs */
+    bool deterministic; /* same bits every time, whatever it costs */
+    bool search;        /* open() measures which algorithms and epilogues products take; not when
+                    deterministic */
+    bool alone;    /* each op does all that is its own, whatever stands beside it in the plan */
+    bool fuse_all; /* with search: epilogues wherever there is one, whatever they cost (tests) */
+    const struct kernel_share *share; /* NULL: this rank is alone. Borrowed, read by open() */
+    int captured; /* 0: ops run; else 1 + which of the graphs of capture() they become a part of */
     const struct topology *topology; /* whose time the timed set keeps; else NULL. Borrowed */
     void *state;                     /* of the set, from open() to close() */
 };
@@ -58,6 +72,14 @@ struct kernel_set {
      */
     int (*open)(struct kernel_context *context, const struct plan *plan, struct device *device);
     void (*close)(struct kernel_context *context);
+    /*
+     * Steps as graphs (device.capture_begin). capture(): room for n_graphs of them, outside every
+     * fence; then runs with context->captured > 0 may be captured, and do nothing of the host's part.
+     * refill() does that, before each launch of graph `graph`: batches from context->first_sample on.
+     * FAIL_USAGE where ops of the plan cannot be captured. NULL: none can.
+     */
+    int (*capture)(struct kernel_context *context, int n_graphs);
+    void (*refill)(struct kernel_context *context, int graph);
     /* What was chosen (attention kernel, GEMM library, ...), one line for the record. NULL: "". */
     void (*describe)(const struct kernel_context *context, char *text, size_t size);
     /*

@@ -11,11 +11,13 @@
 #include "base/device_timed.h"
 #include "base/err.h"
 #include "workloads/cost.h"
+#include "workloads/input_rows.h"
 #include "workloads/kernels/kernels.h"
 
 struct timed_state {
     const struct op *ops;
     int64_t *ns; /* [n_ops] */
+    void *room;  /* of input_rows */
 };
 
 static int timed_open(struct kernel_context *context, const struct plan *plan,
@@ -36,6 +38,7 @@ static int timed_open(struct kernel_context *context, const struct plan *plan,
     for (int i = 0; i < plan->n_ops; i++)
         if (plan->ops[i].kind != OP_COLLECTIVE)
             state->ns[i] = llround(1e9 * cost_op_s(&cost, &plan->ops[i]));
+    state->room = must_alloc(1, (size_t)input_rows_most_room(plan) + 1);
     context->state = state;
 out:
     return rc;
@@ -48,6 +51,7 @@ static void timed_close(struct kernel_context *context)
     if (state == NULL)
         return;
     free(state->ns);
+    free(state->room);
     free(state);
     context->state = NULL;
 }
@@ -74,11 +78,10 @@ static void timed_any(const struct op *op, struct kernel_context *context, void 
  * counted. */
 static void timed_input(const struct op *op, struct kernel_context *context, void *native)
 {
-    const struct shape_input *shape = &op->shape.input;
+    const struct timed_state *state = context->state;
 
     take_time(op, context, native);
-    input_fill(context->input, context->first_sample + shape->first, shape->samples,
-               tensor_at(context, op->t[0]), tensor_at(context, op->t[1]),
+    input_rows(op, context, state->room, tensor_at(context, op->t[0]), tensor_at(context, op->t[1]),
                tensor_at(context, op->t[2]));
 }
 
@@ -112,6 +115,15 @@ static void timed_gemm(const struct op *op, struct kernel_context *context, void
                  2.0 * least(g->m_valid, g->m) * least(g->n_valid, g->n) * least(g->k_valid, g->k));
 }
 
+static void timed_grouped(const struct op *op, struct kernel_context *context, void *native)
+{
+    const struct shape_grouped *g = &op->shape.grouped;
+
+    take_time(op, context, native);
+    context->work.gemm_flops += 2.0 * (double)g->all_rows * (double)g->n * (double)g->k;
+    kernel_flops(context, op, 2.0 * (double)g->rows_valid * (double)g->n * (double)g->k);
+}
+
 /* Scores and values forward; their two gradients each backward. */
 static void timed_attention(const struct op *op, struct kernel_context *context, void *native)
 {
@@ -121,6 +133,15 @@ static void timed_attention(const struct op *op, struct kernel_context *context,
 
     take_time(op, context, native);
     kernel_flops(context, op, rows * row / 2 * (op->kind == OP_ATTENTION ? 2 : 4));
+}
+
+static void timed_attention_block(const struct op *op, struct kernel_context *context, void *native)
+{
+    const struct shape_attention *a = &op->shape.attention;
+    double product = 2.0 * plan_block_pairs(a) * (double)a->heads * (double)a->head;
+
+    take_time(op, context, native);
+    kernel_flops(context, op, product * (op->kind == OP_ATTENTION_BLOCK ? 2 : 4));
 }
 
 static void timed_cross_entropy(const struct op *op, struct kernel_context *context, void *native)
@@ -169,6 +190,10 @@ const struct kernel_set kernels_timed = {
             [OP_ROTARY] = timed_any,
             [OP_ATTENTION] = timed_attention,
             [OP_ATTENTION_GRAD] = timed_attention,
+            [OP_ATTENTION_BLOCK] = timed_attention_block,
+            [OP_ATTENTION_BLOCK_GRAD] = timed_attention_block,
+            [OP_ATTENTION_MERGE] = timed_any,
+            [OP_MOVE] = timed_any,
             [OP_GELU] = timed_any,
             [OP_GELU_GRAD] = timed_any,
             [OP_SWIGLU] = timed_any,
@@ -180,6 +205,12 @@ const struct kernel_set kernels_timed = {
             [OP_SUMSQ] = timed_any,
             [OP_CLIP] = timed_clip,
             [OP_ADAMW] = timed_any,
+            [OP_ROUTE] = timed_any,
+            [OP_ROUTE_GRAD] = timed_any,
+            [OP_PERMUTE] = timed_any,
+            [OP_COMBINE] = timed_any,
+            [OP_COMBINE_GRAD] = timed_any,
+            [OP_GROUPED_GEMM] = timed_grouped,
         },
     .open = timed_open,
     .close = timed_close,

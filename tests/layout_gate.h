@@ -75,11 +75,13 @@ static inline void describe(const struct space_point *point, char *text, size_t 
     const struct policy *p = &point->policy;
     const struct degrees *d = &point->degrees;
     snprintf(text, size,
-             "%dx%d tp=%d dp=%d shard=%d order %s stage %d every %d reshard %d prefetch %d rows %d "
-             "overlap %d%d%d chunks %d micro %lld recompute %d copy %d",
-             point->nodes, point->ranks_per_node, d->tp, d->dp, d->shard, d->order, p->shard_stage,
-             p->reduce_every, p->fsdp_reshard, p->fsdp_prefetch, p->sequence_parallel,
-             p->overlap_gradients, p->overlap_parameters, p->overlap_tensor, p->tp_chunks,
+             "%dx%d pp=%d %s tp=%d cp=%d dp=%d shard=%d order %s cp-kind %d stage %d every %d "
+             "reshard %d "
+             "prefetch %d rows %d overlap %d%d%d%d chunks %d micro %lld recompute %d copy %d",
+             point->nodes, point->ranks_per_node, d->pp, schedule_name((int)p->schedule), d->tp,
+             d->cp, d->dp, d->shard, d->order, (int)p->cp_kind, p->shard_stage, p->reduce_every,
+             p->fsdp_reshard, p->fsdp_prefetch, p->sequence_parallel, p->overlap_gradients,
+             p->overlap_parameters, p->overlap_tensor, p->overlap_context, p->tp_chunks,
              (long long)p->micro_batch, (int)p->recompute, p->copy_stream);
 }
 
@@ -157,11 +159,14 @@ static int64_t tuples_by_hand(const struct model *m, int n)
 {
     int64_t legal = 0;
     for (int tp = 1; tp <= n; tp++)
-        for (int shard = 1; shard <= n; shard++) {
+        for (int code = 0; code < n * n * n; code++) {
+            int shard = 1 + code % n, cp = 1 + code / n % n, pp = 1 + code / n / n;
             int64_t vocabulary = (m->vocabulary + m->pad - 1) / m->pad * m->pad;
             bool splits = n % tp == 0 && m->heads % tp == 0 && m->ffn % tp == 0 &&
                           vocabulary % tp == 0 && (m->kv_heads % tp == 0 || tp % m->kv_heads == 0);
-            legal += splits && n / tp % shard == 0;
+            bool cuts = cp == 1 || m->sequence % (2 * cp) == 0;
+            bool stages = pp <= m->layers && n / tp % cp == 0 && n / tp / cp % pp == 0;
+            legal += splits && cuts && stages && n / tp / cp / pp % shard == 0;
         }
     return legal;
 }
@@ -197,10 +202,11 @@ static void all_layouts(int style, int ranks, int64_t tuples, int64_t points)
 static int layout_gate(int style)
 {
     kernels_blas_threads(1);
+    bool llama = style == MODEL_LLAMA; /* fewer kv heads, that ulysses cannot divide as often */
     all_layouts(style, 1, 1, 12);
-    all_layouts(style, 2, 3, 360);
-    all_layouts(style, 4, 6, 2724);
-    all_layouts(style, 8, 10, 7104);
+    all_layouts(style, 2, 5, 402);
+    all_layouts(style, 4, 14, llama ? 3354 : 3462);
+    all_layouts(style, 8, 30, llama ? 9778 : 10164);
     return test_end();
 }
 

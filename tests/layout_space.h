@@ -26,7 +26,7 @@ struct space {
     int64_t micro_batches; /* the most */
     space_visit *visit;
     void *arg;
-    int64_t tuples, legal_tuples, points; /* counted */
+    int64_t tuples, legal_tuples, offered, points; /* counted */
 };
 
 static inline bool space_is_legal(const struct space *space, const struct space_point *point)
@@ -42,12 +42,17 @@ static inline bool space_is_legal(const struct space *space, const struct space_
 static inline void space_give(struct space *space, struct space_point *point)
 {
     static const char *const orders[] = {"", "dp-tp-cp-ep-pp", "cp-tp-pp-ep-dp"};
-    int64_t i = space->points;
+    int64_t i = space->offered++; /* also what is not legal with its turn of the other choices */
     bool splits = space->ranks % 2 == 0 && i / 2 % 2 == 0;
     point->nodes = splits ? 2 : 1;
     point->ranks_per_node = space->ranks / point->nodes;
     snprintf(point->degrees.order, sizeof point->degrees.order, "%s", orders[i % 3]);
     point->policy.copy_stream = i / 4 % 2 != 0;
+    point->policy.overlap_context = i / 3 % 2 == 0;
+    if (point->degrees.cp > 1 && point->degrees.shard > 1)
+        point->policy.cp_kind = (enum cp_kind)(i % 3);
+    static const enum schedule_kind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZB_H1};
+    point->policy.schedule = kinds[i / 2 % 3];
     if (!space_is_legal(space, point))
         return;
     space->points++;
@@ -100,6 +105,16 @@ static inline void space_shard(struct space *space, struct space_point *point)
                 }
 }
 
+/* How keys are reached; where state is sharded that rotates. */
+static inline void space_context(struct space *space, struct space_point *point)
+{
+    bool all = point->degrees.cp > 1 && point->degrees.shard == 1;
+    for (int kind = CP_RING; kind <= (all ? CP_ULYSSES : CP_RING); kind++) {
+        point->policy.cp_kind = (enum cp_kind)kind;
+        space_shard(space, point);
+    }
+}
+
 static inline void space_walk(struct space *space)
 {
     int n = space->ranks;
@@ -120,7 +135,7 @@ static inline void space_walk(struct space *space)
                             if (!space_is_legal(space, &point))
                                 continue;
                             space->legal_tuples++;
-                            space_shard(space, &point);
+                            space_context(space, &point);
                         }
 }
 

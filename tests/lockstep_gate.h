@@ -16,6 +16,7 @@
 #include "driver/gate.h"
 #include "driver/lockstep.h"
 #include "driver/state.h"
+#include "workloads/build.h"
 #include "workloads/kernels/kernels.h"
 #include "workloads/transformer.h"
 
@@ -198,16 +199,21 @@ static inline bool crew_covers(const struct crew *crew, const struct gate_refere
         const struct plan_tensor *t = &reference->plan.tensors[i];
         size_t n = (size_t)(t->rows * t->columns);
         struct crew_cover cover = {.held = must_alloc(n, sizeof *cover.held)};
+        bool apart = false; /* an expert: as many ranks as the group of AXIS_EDP has hold it */
         for (int r = 0; r < crew->n; r++)
             for (int p = 0; p < crew->plans[r].n_pieces; p++) {
                 const struct plan_piece *piece = &crew->plans[r].pieces[p];
                 const struct plan_tensor *part = &crew->plans[r].tensors[piece->tensor];
                 cover.weight = 1.0 / part->copies;
-                if (strcmp(part->name, t->name) == 0)
-                    plan_piece_runs(&crew->plans[r], piece, crew_cover_run, &cover);
+                if (strcmp(part->name, t->name) != 0)
+                    continue;
+                apart = part->expert && expert_is_apart(&crew->plans[r].layout);
+                plan_piece_runs(&crew->plans[r], piece, crew_cover_run, &cover);
             }
         for (size_t e = 0; e < n; e++)
-            whole = whole && fabs(cover.held[e] - d->dp / d->shard) < 1e-9;
+            whole =
+                whole && fabs(cover.held[e] - (apart ? crew->plans[0].layout.group[AXIS_EDP].size
+                                                     : d->dp * d->cp / d->shard)) < 1e-9;
         free(cover.held);
     }
     return whole;

@@ -23,30 +23,40 @@ static void norm_grad(struct build *b, const struct norm *n, bool accumulate)
     build_finished(b, n->bias, b->last);
 }
 
-static void done_head(struct build *b)
+/* Gradients of the head are complete: to the split. */
+static void finish_head(struct build *b)
 {
-    if (b->model->tied)
-        b->split->done(b, UNIT_EMBEDDING);
-    b->split->done(b, 1 + (int)b->model->layers);
+    int last = b->ln_f_b >= 0 ? b->ln_f_b : b->ln_f_w;
+    tensor_small(b, b->ln_f_w, last);
+    build_report(b, last);
 }
 
+/* Its weights' gradient is made at once: logits are too large to be kept for later. */
 static void head_grad(struct build *b)
 {
     struct tensor x = b->sequence_parallel ? no_tensor : b->ln_f;
+    if (b->pipe.schedule.stages > 1) {
+        build_use_head(b);
+        x = b->ln_f;
+    }
     tensor_column_grad(b, b->logits, x, build_head_weight(b), -1, b->narrow, b->v);
     norm_grad(
         b,
         &(struct norm){
             .w = b->ln_f_w, .bias = b->ln_f_b, .x = b->x_out, .mean = b->mean_f, .rstd = b->rstd_f},
         false);
-    done_head(b);
-    int last = b->ln_f_b >= 0 ? b->ln_f_b : b->ln_f_w;
-    tensor_small(b, b->ln_f_w, last);
-    build_report(b, last);
+    build_done_head(b);
+    if (!b->pipe.delays)
+        finish_head(b);
 }
 
 static void attention_grad(struct build *b, const struct layer_activations *a)
 {
+    if (b->cp.n > 1) {
+        context_attention_grad(b, a);
+        build_rotary(b, b->wide, true);
+        return;
+    }
     struct op op = build_op(b, OP_ATTENTION_GRAD);
     op.t[0] = b->narrow;
     op.t[1] = a->qkv;
@@ -63,8 +73,9 @@ static void attention_grad(struct build *b, const struct layer_activations *a)
 static struct tensor activation_grad(struct build *b, const struct layer_activations *a)
 {
     if (!model_is_gated(b->model)) {
-        build_vector_op(b, OP_GELU_GRAD, b->wide, a->fc, b->wide, b->rows * b->f);
-        return b->wide;
+        struct tensor d = b->later ? a->fc : b->wide;
+        build_vector_op(b, OP_GELU_GRAD, b->wide, a->fc, d, b->rows * b->f);
+        return d;
     }
     struct op op = build_op(b, OP_SWIGLU_GRAD);
     op.t[0] = b->wide;
@@ -74,15 +85,21 @@ static struct tensor activation_grad(struct build *b, const struct layer_activat
     return a->fc;
 }
 
+/* The gradient of ln_2, into `narrow`. */
 static void mlp_grad(struct build *b, const struct layer_activations *a)
 {
     int proj = build_layer_tensor(b, MLP_PROJ_W), fc = build_layer_tensor(b, MLP_FC_W);
+    b->keep = a->d_mlp;
     tensor_row_grad(b, b->dx, a->mlp, proj, build_layer_tensor(b, MLP_PROJ_B), b->wide);
     build_report(b, proj);
     struct tensor d = activation_grad(b, a);
     int bias = build_layer_tensor(b, MLP_FC_B);
     tensor_column_grad(b, d, a->ln_2, fc, bias, b->narrow, b->plan->tensors[fc].rows);
     build_report(b, bias >= 0 ? bias : fc);
+}
+
+static void second_norm_grad(struct build *b, const struct layer_activations *a)
+{
     norm_grad(b,
               &(struct norm){.w = build_layer_tensor(b, LN_2_W),
                              .bias = build_layer_tensor(b, LN_2_B),
@@ -95,11 +112,15 @@ static void mlp_grad(struct build *b, const struct layer_activations *a)
 static void attention_block_grad(struct build *b, const struct layer_activations *a)
 {
     int proj = build_layer_tensor(b, ATTN_PROJ_W), qkv = build_layer_tensor(b, ATTN_QKV_W);
+    struct tensor wide = b->wide;
+    b->keep = a->d_attention;
     tensor_row_grad(b, b->dx, a->attention, proj, build_layer_tensor(b, ATTN_PROJ_B), b->narrow);
     build_report(b, proj);
+    b->wide = b->later ? a->d_qkv : wide;
     attention_grad(b, a);
     int bias = build_layer_tensor(b, ATTN_QKV_B);
     tensor_column_grad(b, b->wide, a->ln_1, qkv, bias, b->narrow, build_qkv_valid(b));
+    b->wide = wide;
     norm_grad(b,
               &(struct norm){.w = build_layer_tensor(b, LN_1_W),
                              .bias = build_layer_tensor(b, LN_1_B),
@@ -118,7 +139,34 @@ static void recompute(struct build *b, const struct layer_activations *a)
         build_layer_inner(b, no_tensor);
     else if (p->recompute == RECOMPUTE_SELECTIVE && b->layer % p->recompute_every == 0)
         build_attention(b, a);
+    else if (build_makes_mlp_again(b, b->layer))
+        build_activation(b, a);
     b->again = false;
+}
+
+/* What the products of a layer left for later: dW of each. */
+static void layer_weights(struct build *b)
+{
+    const struct layer_activations *a = &b->act[b->layer];
+    int fc = build_layer_tensor(b, MLP_FC_W);
+    tensor_row_weight(b, a->d_mlp, a->mlp, build_layer_tensor(b, MLP_PROJ_W));
+    tensor_column_weight(b, a->fc, a->ln_2, fc, b->plan->tensors[fc].rows);
+    tensor_row_weight(b, a->d_attention, a->attention, build_layer_tensor(b, ATTN_PROJ_W));
+    tensor_column_weight(b, a->d_qkv, a->ln_1, build_layer_tensor(b, ATTN_QKV_W),
+                         build_qkv_valid(b));
+}
+
+/* All gradients of a layer are made: to the split. */
+static void finish_layer(struct build *b)
+{
+    int first = build_layer_tensor(b, MLP_PROJ_B), last = build_layer_tensor(b, LN_1_B);
+    first = first >= 0 ? first : build_layer_tensor(b, ROUTER_W);
+    first = first >= 0 ? first : build_layer_tensor(b, LN_2_W);
+    last = last >= 0 ? last : build_layer_tensor(b, LN_1_W);
+    tensor_small(b, first, last);
+    tensor_replicated(b);
+    expert_router_sum(b);
+    build_report(b, last);
 }
 
 static void layer_backward(struct build *b)
@@ -126,22 +174,25 @@ static void layer_backward(struct build *b)
     const struct layer_activations *a = &b->act[b->layer];
     b->split->use(b, 1 + b->layer);
     recompute(b, a);
-    mlp_grad(b, a);
+    context_ahead(b, a);
+    b->later = pipeline_delays(b);
+    if (b->expert != NULL)
+        expert_grad(b, a);
+    else
+        mlp_grad(b, a);
+    second_norm_grad(b, a);
     attention_block_grad(b, a);
+    b->later = false;
     b->split->done(b, 1 + b->layer);
-    int first = build_layer_tensor(b, MLP_PROJ_B), last = build_layer_tensor(b, LN_1_B);
-    first = first >= 0 ? first : build_layer_tensor(b, LN_2_W);
-    last = last >= 0 ? last : build_layer_tensor(b, LN_1_W);
-    tensor_small(b, first, last);
-    tensor_replicated(b);
-    build_report(b, last);
+    if (!b->pipe.delays)
+        finish_layer(b);
 }
 
 static void embed_grad(struct build *b)
 {
     struct tensor dx = tensor_gather(b, b->dx);
     struct op op = build_op(b, OP_EMBED_GRAD);
-    op.t[0] = b->tokens[build_slot(b, b->micro)];
+    op.t[0] = build_batch(b, b->micro)->tokens;
     op.t[1] = dx;
     op.t[2] = build_gradient(b, b->wte);
     op.t[3] = build_gradient(b, b->wpe);
@@ -149,19 +200,67 @@ static void embed_grad(struct build *b)
     build_add(b, &op);
     build_finished(b, b->wpe, b->last);
     build_finished(b, b->wte, b->last);
-    build_report(b, b->wte);
+}
+
+/* A tied embedding that another stage has too is summed with that one first. */
+static void finish_embedding(struct build *b)
+{
+    build_report(b, b->pipe.tied_apart ? b->wpe : b->wte);
+}
+
+/* The tensors of a chunk, in arena order; its embeddings lie behind all layers. */
+static int first_tensor(const struct build *b, int chunk)
+{
+    int first, end, tensor = b->plan->n_tensors;
+    pipeline_layers(b, chunk, &first, &end);
+    if (b->pipe.last && chunk == b->pipe.schedule.chunks - 1)
+        return 0;
+    for (int i = 0; i < LAYER_TENSORS; i++)
+        if (b->layer_tensor[end - 1][i] >= 0 && b->layer_tensor[end - 1][i] < tensor)
+            tensor = b->layer_tensor[end - 1][i];
+    return tensor;
+}
+
+static int end_tensor(const struct build *b, int chunk)
+{
+    if (chunk > 0)
+        return first_tensor(b, chunk - 1);
+    return b->pipe.tied_apart && b->pipe.last ? b->wte : b->plan->n_tensors;
 }
 
 void build_backward(struct build *b)
 {
+    int first = first_tensor(b, b->pipe.chunk), end = end_tensor(b, b->pipe.chunk);
     b->phase = PHASE_BACKWARD;
-    for (int i = 0; i < b->plan->n_tensors * (1 + PLAN_CHANNELS); i++)
+    for (int i = first * (1 + PLAN_CHANNELS); i < end * (1 + PLAN_CHANNELS); i++)
         b->finished[i] = -1;
-    b->reported = 0;
-    head_grad(b);
-    for (b->layer = (int)b->model->layers - 1; b->layer >= 0; b->layer--)
+    b->reported = first;
+    b->quiet = b->pipe.delays;
+    if (pipeline_has_head(b))
+        head_grad(b);
+    for (b->layer = b->pipe.layer_end - 1; b->layer >= b->pipe.layer_first; b->layer--)
         layer_backward(b);
     b->layer = -1;
-    embed_grad(b);
+    if (pipeline_embeds(b)) {
+        embed_grad(b);
+        finish_embedding(b);
+    }
     b->split->micro_end(b);
+}
+
+void build_weights(struct build *b)
+{
+    b->phase = PHASE_BACKWARD;
+    b->reported = first_tensor(b, b->pipe.chunk);
+    b->quiet = false;
+    if (pipeline_has_head(b))
+        finish_head(b);
+    for (b->layer = b->pipe.layer_end - 1; b->layer >= b->pipe.layer_first; b->layer--) {
+        if (pipeline_delays(b))
+            layer_weights(b);
+        finish_layer(b);
+    }
+    b->layer = -1;
+    if (pipeline_embeds(b))
+        finish_embedding(b);
 }

@@ -27,7 +27,8 @@ struct tensor build_scalar(enum scalar which)
 struct shape_attention build_attention_shape(const struct build *b)
 {
     return (struct shape_attention){.batch = b->policy->micro_batch,
-                                    .sequence = b->model->sequence,
+                                    .sequence = b->cp.sequence,
+                                    .cut = b->cp.cut,
                                     .heads = b->heads,
                                     .kv_heads = b->kv_heads,
                                     .head = b->head,
@@ -49,6 +50,7 @@ struct op build_op(const struct build *b, enum op_kind kind)
                        .dtype = b->plan->dtype,
                        .layer = b->layer,
                        .micro = b->micro,
+                       .slot = b->slot,
                        .again = b->again};
 }
 
@@ -91,8 +93,15 @@ int build_collective(struct build *b, const struct build_call *call, int after)
     op.stream = plan_channel(b->plan, call->axis, call->direction);
     op.t[0] = call->send;
     op.t[1] = call->receive;
-    op.shape.coll.coll =
-        (struct coll){call->kind, call->dtype, call->count, has_peer ? call->peer : -1};
+    op.shape.coll.coll = (struct coll){.kind = call->kind,
+                                       .dtype = call->dtype,
+                                       .count = call->count,
+                                       .peer = has_peer ? call->peer : -1};
+    if (call->kind == COLL_ALL_TO_ALL_V) {
+        const struct group *group = &b->plan->layout.group[call->axis];
+        op.shape.coll.coll = coll_all_to_all_v(call->dtype, call->count, group->size, group->me,
+                                               call->send_parts, call->receive_parts);
+    }
     op.shape.coll.axis = call->axis;
     op.shape.coll.direction = call->direction;
     int index = plan_op(b->plan, &op);
@@ -169,7 +178,7 @@ void build_after(const struct build *b, int tensor, int *after)
 
 void build_report(struct build *b, int tensor)
 {
-    for (; b->reported <= tensor; b->reported++) {
+    for (; !b->quiet && b->reported <= tensor; b->reported++) {
         const int *after = finished_of(b, b->reported);
         if (after[0] < 0)
             BUG("gradient of %s is reported before it is complete",

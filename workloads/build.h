@@ -23,6 +23,8 @@
  * ATTN_QKV_W. From SMALL on: held whole by every rank of tp.
  */
 enum {
+    EXPERT_PROJ_W, /* the first of those of this rank's experts, which are neighbours */
+    EXPERT_FC_W,
     MLP_PROJ_W,
     MLP_FC_W, /* gpt2: fc [F][H]; llama: gate, then up [2F][H] */
     MLP_FC_B,
@@ -32,6 +34,7 @@ enum {
     ATTN_QKV_B,
     SMALL,
     MLP_PROJ_B = SMALL,
+    ROUTER_W, /* [experts][H] */
     LN_2_W,
     LN_2_B,
     ATTN_PROJ_B,
@@ -43,7 +46,11 @@ enum {
 /* Activations of one layer; x, ln_1, x_2, ln_2 [L][H], the rest of R rows. */
 struct layer_activations {
     struct tensor x, ln_1, mean_1, rstd_1, qkv, attention, lse;
+    struct tensor turned; /* ulysses: attention as it was computed, of all rows of some heads */
     struct tensor x_2, ln_2, mean_2, rstd_2, fc, mlp; /* fc [R][F or 2F], mlp [R][F] */
+    /* zb-h1: gradients of the outputs of its products, kept until dW is made ([R][H], that of fc in
+       its place, [R][H], as qkv) */
+    struct tensor d_mlp, d_fc, d_attention, d_qkv;
 };
 
 enum { UNIT_EMBEDDING }; /* 1 + l: layer l; 1 + layers: final norm and head */
@@ -58,23 +65,92 @@ struct reduced {
 /* The copy stream while a plan is built; its number is known when all channels are. */
 enum { BUILD_COPY_STREAM = 1 + PLAN_CHANNELS, BUILD_STREAMS };
 
+/*
+ * cp > 1: what a rank holds of sequences, and memory for the keys of others (context.c). KV rows are
+ * those of OP_ATTENTION_BLOCK: all k, then all v.
+ */
+struct build_context {
+    int n, me;
+    int64_t sequence;             /* rows of a sample here; cp = 1: all */
+    struct shape_cut cut;         /* which of them */
+    struct tensor own, kv[2];     /* own keys; ring: those of another rank, in turn */
+    struct tensor part, part_lse; /* ring: of one block, before it is merged */
+    struct tensor grad[2], arrived[2], own_grad; /* ring: dkv made here, come from before, of own */
+    struct tensor gathered, all, all_grad; /* all-gather: as ranks send them; in order; gradients */
+    struct tensor sent, received, turned;  /* ulysses: around an all-to-all; samples in order */
+    int ahead; /* call that fetches keys for the backward of this layer, -1 */
+};
+
+/*
+ * What a stage of a pipeline holds and does (pipeline*.c); with pp = 1 one stage that holds all. Of
+ * memory that several micro-batches in flight need there are so many places as the schedule
+ * occupies at once; held[] says which of them a micro-batch has in a chunk.
+ */
+enum pipeline_place {
+    PLACE_LAYERS,    /* activations of a chunk, from its forward to the last that reads them */
+    PLACE_HEAD,      /* those of the final norm and the head */
+    PLACE_INPUT,     /* [L][H] what the chunk's first layer reads */
+    PLACE_GRADIENTS, /* [L][H] dx, which comes from the next stage and goes to the one before */
+    PLACE_BATCH,     /* tokens, targets, mask */
+    PLACES
+};
+enum { PIPELINE_OUTPUTS = 2 }; /* what forward sends, in turn */
+
+struct head_activations {
+    struct tensor x_out, ln_f, mean_f, rstd_f, logits;
+};
+
+struct batch {
+    struct tensor tokens, targets, mask;
+    int op; /* OP_INPUT that filled it in this step, -1 */
+};
+
+struct build_pipeline {
+    struct schedule schedule;
+    int me;
+    bool first, last; /* holds the embeddings, the head */
+    bool tied_apart;  /* a copy of the tied embedding is here, another on the other end */
+    bool delays;      /* zb-h1: gradients of weights come in slots of their own */
+    struct schedule_item *items;
+    int n_items;
+    int chunk, layer_first, layer_end; /* at work */
+    int most_layers;                   /* of a chunk */
+    int n[PLACES], *held[PLACES];      /* [micro_batches * chunks], batches [micro_batches] */
+    int *reader[PLACES];               /* [n] last compute op that used an input, a gradient */
+    struct layer_activations *layers;  /* [n][most_layers] */
+    struct tensor *input, *gradients;  /* [n] */
+    struct head_activations *head;     /* [n] */
+    struct batch *batch;               /* [n] */
+    struct tensor output[PIPELINE_OUTPUTS];
+    int sent[PIPELINE_OUTPUTS], next_output; /* ops that sent them last, -1 */
+    int *sender, last_up; /* [n] op that sent a gradient last, -1; the latest of them */
+    int *received[2];     /* [micro_batches * chunks] by direction: the op, -1 */
+    int arrived;          /* the op that received dx of the backward at work, -1 */
+};
+
 struct build {
     struct plan *plan;
     const struct model *model;
     const struct policy *policy;
     const struct split *split;
+    struct expert *expert;    /* NULL: a dense model */
     void *split_state;        /* of the split, from open to close */
     int64_t rows, local_rows; /* R, L */
     int64_t h, f, v, vp,
         v_first;               /* H; F; rows of wte here that exist, and all; the first's index */
     int heads, kv_heads, head; /* of this rank; width of one */
     int tp, tp_me;
+    struct build_context cp;
+    struct build_pipeline pipe;
     bool sequence_parallel;
-    int micro, layer;
+    int micro, layer, slot;
     enum phase phase;
     bool again; /* ops are recomputation */
     bool first_micro, last_micro;
     bool hand_over; /* gradients of this micro-batch go to the split */
+    bool later;     /* products leave dW for later (zb-h1), and keep dy at `keep` */
+    bool quiet;     /* gradients are reported later (zb-h1) */
+    struct tensor keep;
 
     /* tensors of the plan by role, -1: this model has none */
     int (*layer_tensor)[LAYER_TENSORS]; /* [layers] */
@@ -82,7 +158,6 @@ struct build {
 
     struct layer_activations *act; /* [layers]; layers that are recomputed share all but x */
     struct tensor x_out, ln_f, mean_f, rstd_f, logits, stats, all_stats;
-    struct tensor tokens[2], targets[2], mask[2]; /* by micro & 1 with a copy stream */
     struct tensor wide, narrow, dx; /* temporaries [R][max(F or 2F, qkv)], [R][H], [L][H] */
     struct tensor part, gathered;   /* tp: [R][H] each, before a reduce-scatter, after a gather */
     struct tensor kv_sum;           /* replicated kv: fp32 [2 kv_heads of the model * head][H] */
@@ -94,7 +169,6 @@ struct build {
                                          waited for, -1 */
     int *finished;                    /* [n_tensors][1 + PLAN_CHANNELS] see build_finished */
     int reported;                     /* tensors of this micro-batch handed to the split */
-    int input_op[2];                  /* the OP_INPUT of each batch buffer */
     int loss_op;                      /* sum of losses and tokens over dp, -1 */
     struct reduced *reduced;          /* [n_pieces] */
 };
@@ -169,6 +243,7 @@ int build_layer_tensor(const struct build *b, int which);
 int64_t build_tensor_count(const struct plan_tensor *t); /* elements held here */
 int64_t build_element(const struct build *b);            /* bytes of one of plan.dtype */
 bool build_is_recomputed(const struct build *b, int64_t layer);
+bool build_makes_mlp_again(const struct build *b, int64_t layer);
 
 /* Take n elements of plan.dtype, or of fp32. */
 struct tensor build_take(struct build *b, enum plan_buffer buffer, int64_t n);
@@ -203,6 +278,7 @@ struct build_call {
     int peer; /* read for send and recv alone */
     enum phase phase;
     struct tensor send, receive;
+    const int64_t *send_parts, *receive_parts; /* of all-to-all-v, kept by the plan */
 };
 int build_collective(struct build *b, const struct build_call *call, int after);
 
@@ -241,17 +317,22 @@ struct norm { /* y = norm(x), where x is `narrow` + residual unless that is BUFF
     struct tensor x, residual, y, mean, rstd;
 };
 
-/* Forward of the current micro-batch, its batch included; backward. */
+/* The chunk and micro-batch at work: forward, its batch included; backward; and with zb-h1 the
+ * gradients of weights that backward left. */
 void build_forward(struct build *b);
 void build_backward(struct build *b);
+void build_weights(struct build *b);
 
-/* The batch of a micro-batch; which of the batch buffers it is in. */
+/* Post the batch of a micro-batch; where it is. */
 void build_input(struct build *b, int micro);
-int build_slot(const struct build *b, int micro);
+struct batch *build_batch(const struct build *b, int micro);
 
 /* What backward does again or needs to know. */
+void build_use_head(struct build *b);
+void build_done_head(struct build *b);
 void build_layer_inner(struct build *b, struct tensor residual);
 void build_attention(struct build *b, const struct layer_activations *a);
+void build_activation(struct build *b, const struct layer_activations *a); /* fc to mlp */
 void build_rotary(struct build *b, struct tensor qkv, bool inverse);
 int build_head_weight(const struct build *b);
 int64_t build_qkv_valid(const struct build *b); /* rows of the qkv matrix that this rank counts */
@@ -281,6 +362,11 @@ void tensor_row(struct build *b, struct tensor x, int w, int bias, struct tensor
 void tensor_row_grad(struct build *b, struct tensor dy, struct tensor x, int w, int bias,
                      struct tensor dx);
 
+/* dW alone, of what `later` left: dy as it was kept. */
+void tensor_column_weight(struct build *b, struct tensor dy, struct tensor x, int w,
+                          int64_t n_valid);
+void tensor_row_weight(struct build *b, struct tensor dy, struct tensor x, int w);
+
 /* The embedding: where it writes [R][H] of partial sums that tensor_reduce then makes `to` [L][H];
  * and [R][H] gathered of x [L][H]: where. With tp = 1 that is `to` and x, and nothing happens. */
 struct tensor tensor_part(const struct build *b, struct tensor to);
@@ -297,6 +383,88 @@ void tensor_replicated(struct build *b);
 /* Which refusals a tp degree meets: FAIL_USAGE with the nearest degrees that divide. */
 int tensor_check(const struct model *model, const struct layout *layout,
                  const struct policy *policy);
+
+/* ---- pipeline*.c: stages, and the order in which they work ---- */
+
+/* Fill b->pipe: before the parameters. */
+void pipeline_open(struct build *b);
+void pipeline_close(struct build *b);
+
+/* Layers of a chunk of this stage; is a layer in any of them? */
+void pipeline_layers(const struct build *b, int chunk, int *first, int *end);
+bool pipeline_holds(const struct build *b, int layer);
+
+/* Does the chunk at work begin with the embeddings, end with the head, need the batch? */
+bool pipeline_embeds(const struct build *b);
+bool pipeline_has_head(const struct build *b);
+bool pipeline_takes_batch(const struct build *b);
+
+/* Are the weights' gradients of b->layer made later? Not where what they read is shared. */
+bool pipeline_delays(const struct build *b);
+
+/* Forward and backward of all micro-batches, transfers included; then what a chunk hands on. */
+void pipeline_step(struct build *b);
+void pipeline_output(struct build *b);
+
+/* When all ops are there: number the channels alike on all stages. */
+void pipeline_channels(struct build *b);
+
+/* ---- context*.c: sequences cut over cp ---- */
+
+/* Directions of the cp axis: keys, their gradients, sharded gradients of parameters. */
+enum { CONTEXT_FORWARD, CONTEXT_GRADIENTS, CONTEXT_DENSE };
+
+/* Axis over which dense gradients and losses are summed: dp, or dp with cp. */
+enum axis context_dense_axis(const struct layout *layout);
+
+/* FAIL_USAGE for a sequence or heads that do not divide, with the nearest that do. */
+int context_check(const struct model *model, const struct layout *layout,
+                  const struct policy *policy);
+
+/* Fill b->cp; take its memory. */
+void context_open(struct build *b);
+void context_arenas(struct build *b);
+
+/* Of a layer whose qkv is there, with cp > 1: hand out heads (ulysses; in place of qkv); attention;
+ * fetch keys for backward ahead; its gradient, from `narrow` into `wide`. */
+void context_spread(struct build *b, const struct layer_activations *a);
+void context_attention(struct build *b, const struct layer_activations *a);
+void context_ahead(struct build *b, const struct layer_activations *a);
+void context_attention_grad(struct build *b, const struct layer_activations *a);
+
+/* ---- expert*.c: the MLP of a layer of experts ---- */
+
+/* Which refusals experts meet: FAIL_USAGE, or FAIL_ABSENT by name. */
+int expert_check(const struct model *model, const struct layout *layout,
+                 const struct policy *policy);
+
+/* Is the gradient of experts summed over AXIS_EDP, apart from that of the rest? */
+bool expert_is_apart(const struct layout *layout);
+
+/* Fill b->expert (NULL for a dense model): before the parameters. Then memory of a layer (`again`: of
+ * recomputed ones, which share it), and what all layers share; expert_release is safe on NULL. */
+void expert_open(struct build *b);
+void expert_take_layer(struct build *b, int layer);
+void expert_share_layer(struct build *b, int layer, int with);
+
+/* Several micro-batches in flight: what was taken for a layer becomes that of place `at`; which of the
+ * places the next ops use. */
+void expert_keep_layer(struct build *b, int layer, int at);
+void expert_enter_layer(struct build *b, int layer, int at);
+void expert_arenas(struct build *b);
+void expert_release(struct build *b);
+
+/* Zero what a step counts. */
+void expert_begin(struct build *b);
+
+/* From ln_2 to the experts' outputs; these and the shared experts' as `narrow`; d of ln_2 into
+ * `narrow` from dx. */
+void expert_inner(struct build *b, const struct layer_activations *a);
+void expert_output(struct build *b, const struct layer_activations *a);
+void expert_grad(struct build *b, const struct layer_activations *a);
+
+/* Sum the router's gradient over tp, where tensor_small does not. */
+void expert_router_sum(struct build *b);
 
 /* ---- update.c ---- */
 

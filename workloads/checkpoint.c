@@ -25,9 +25,24 @@ static int64_t round_up(int64_t n, int64_t to)
     return (n + to - 1) / to * to;
 }
 
+/* Do all ranks that hold the same experts have the same part of the rest too? */
+static bool hold_the_same(const struct layout *layout)
+{
+    const struct group *edp = &layout->group[AXIS_EDP], *tp = &layout->group[AXIS_TP];
+    for (int i = 0; i < edp->size; i++)
+        if (group_rank(edp, i) / tp->stride % tp->size != tp->me)
+            return false;
+    return true;
+}
+
 /* Which of the ranks that hold the same state this one is, and how many they are. */
 static int replica(const struct layout *layout, int *n)
 {
+    if (layout->degrees.ep > 1) {
+        bool same = hold_the_same(layout);
+        *n = same ? layout->group[AXIS_EDP].size : 1;
+        return same ? layout->group[AXIS_EDP].me : 0;
+    }
     const struct group *dp = &layout->group[AXIS_REPLICATE], *cp = &layout->group[AXIS_CP];
     int copies = dp->size > 0 ? dp->size : 1, me = dp->size > 0 ? dp->me : 0;
     int contexts = cp->size > 0 ? cp->size : 1;
@@ -49,6 +64,13 @@ static void add_part(struct checkpoint_shard *shard, const struct plan_piece *pi
                                  .offset = from - shard->begin};
 }
 
+/* Pieces of experts lie behind all others. */
+static int by_offset(const void *a, const void *b)
+{
+    const struct checkpoint_part *x = a, *y = b;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
 void checkpoint_shard_make(const struct plan *plan, struct checkpoint_shard *out)
 {
     int replicas, me = replica(&plan->layout, &replicas);
@@ -65,6 +87,7 @@ void checkpoint_shard_make(const struct plan *plan, struct checkpoint_shard *out
     memcpy(out->tensors, plan->tensors, (size_t)plan->n_tensors * sizeof *out->tensors);
     for (int i = 0; i < plan->n_pieces; i++)
         add_part(out, &plan->pieces[i]);
+    qsort(out->parts, (size_t)out->n_parts, sizeof *out->parts, by_offset);
 }
 
 void checkpoint_shard_release(struct checkpoint_shard *shard)

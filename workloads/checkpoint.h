@@ -6,7 +6,7 @@
  * are the rounded masters.
  *
  * A rank's pieces of an array lie in one run of n_state elements (plan.h). Ranks that hold the same
- * run (replicas over dp and cp) each save one part of it, cut at multiples of CHECKPOINT_ALIGN
+ * run (replicas over dp and cp; with ep above 1 those of expert-data) each save one part of it, cut at multiples of CHECKPOINT_ALIGN
  * bytes: its *image*. Gaps between pieces are saved too, so that an image is copied in large pieces.
  * An image is padded to whole blocks of CHECKPOINT_ALIGN bytes.
  *

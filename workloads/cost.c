@@ -36,6 +36,56 @@ static void attention_work(const struct op *op, struct cost_work *out)
                  4.0 * rows * (double)a->heads;
 }
 
+/* Each matrix that has rows is read once, its gradient read and written. */
+static void grouped_work(const struct op *op, struct cost_work *out)
+{
+    const struct shape_grouped *g = &op->shape.grouped;
+    double rows = 0, matrices = 0, n = (double)g->n, k = (double)g->k;
+    for (int i = 0; i < g->blocks; i++) {
+        rows += (double)g->rows[i];
+        matrices += g->rows[i] > 0;
+    }
+    double each = g->form == GROUPED_WEIGHT ? 8.0 : size_of(op);
+    out->product_flops = 2.0 * rows * n * k;
+    out->bytes = size_of(op) * rows * (n + k) + each * matrices * n * k;
+}
+
+/* Rows that are moved, and for each slot its place and gate. */
+static void permute_work(const struct op *op, struct cost_work *out)
+{
+    const struct shape_permute *s = &op->shape.permute;
+    double tokens = (double)s->rows * (double)s->width, sent = (double)s->sent * (double)s->width;
+    double slots = (double)s->rows * s->top_k;
+    bool grad = op->kind == OP_COMBINE_GRAD;
+    out->other_flops = op->kind == OP_PERMUTE ? 0 : (grad ? 3.0 : 2.0) * sent;
+    out->bytes = size_of(op) * (tokens * (s->accumulate ? 2.0 : 1.0) + sent * (grad ? 2.0 : 1.0)) +
+                 8.0 * slots;
+}
+
+static void route_work(const struct op *op, struct cost_work *out)
+{
+    const struct shape_route *s = &op->shape.route;
+    double logits = (double)s->all_rows * s->experts;
+    out->other_flops = 8.0 * logits;
+    out->bytes = 4.0 * logits * (op->kind == OP_ROUTE ? 1.0 : 2.0) +
+                 12.0 * (double)s->rows * s->top_k + 4.0 * (double)s->sent;
+}
+
+/* The same of the queries and keys of a block; what is added to is read too. */
+static void block_work(const struct op *op, struct cost_work *out)
+{
+    const struct shape_attention *a = &op->shape.attention;
+    bool backward = op->kind == OP_ATTENTION_BLOCK_GRAD;
+    double heads = (double)a->heads * (double)a->head;
+    double q = (double)a->batch * (double)a->q_rows * heads;
+    double kv = (double)a->batch * (double)a->kv_rows * 2.0 * (double)a->kv_heads * (double)a->head;
+    double bytes = kv + 2.0 * q;
+    if (backward)
+        bytes = 3.0 * q + kv + (a->add_q ? 2.0 : 1.0) * q + (a->add_kv ? 2.0 : 1.0) * kv;
+    out->attention_flops = (backward ? 5.0 : 2.0) * 2.0 * plan_block_pairs(a) * heads;
+    out->bytes = size_of(op) * bytes + 4.0 * q / (double)a->head;
+}
+
 /* Per element: how often it is read or written in the type of the op and in fp32, and its flops. */
 struct stream {
     double typed, wide, flops;
@@ -71,6 +121,10 @@ static struct stream stream_of(const struct op *op)
         return (struct stream){5, 0, 14};
     case OP_ADD:
         return (struct stream){3, 0, 1};
+    case OP_MOVE:
+        return (struct stream){2, 0, 0};
+    case OP_ATTENTION_MERGE:
+        return (struct stream){3, 0, 3};
     case OP_CROSS_ENTROPY:
         return (struct stream){2, 0, 6};
     case OP_ADAMW: /* master, m and v are read and written */
@@ -95,6 +149,11 @@ static double elements_of(const struct op *op)
     case OP_ROTARY:
         return (double)a->batch * (double)a->sequence * (double)(a->heads + a->kv_heads) *
                (double)a->head;
+    case OP_ATTENTION_MERGE:
+        return (double)a->batch * (double)a->q_rows * (double)a->heads * (double)a->head;
+    case OP_MOVE:
+        return (double)op->shape.move.n[0] * (double)op->shape.move.n[1] *
+               (double)op->shape.move.width;
     default:
         return (double)op->shape.rows.rows * (double)op->shape.rows.width;
     }
@@ -135,8 +194,17 @@ void cost_work(const struct op *op, struct cost_work *out)
         gemm_work(op, out);
     } else if (op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_GRAD) {
         attention_work(op, out);
+    } else if (op->kind == OP_ATTENTION_BLOCK || op->kind == OP_ATTENTION_BLOCK_GRAD) {
+        block_work(op, out);
+    } else if (op->kind == OP_GROUPED_GEMM) {
+        grouped_work(op, out);
+    } else if (op->kind == OP_PERMUTE || op->kind == OP_COMBINE || op->kind == OP_COMBINE_GRAD) {
+        permute_work(op, out);
+    } else if (op->kind == OP_ROUTE || op->kind == OP_ROUTE_GRAD) {
+        route_work(op, out);
     } else if (op->kind == OP_INPUT) {
-        out->bytes = 9.0 * (double)op->shape.input.samples * (double)op->shape.input.sequence;
+        out->bytes = 9.0 * (double)op->shape.input.samples *
+                     (double)cut_rows(&op->shape.input.cut, op->shape.input.sequence);
     } else if (op->kind == OP_CAST) {
         out->bytes = (double)op->shape.cast.n * (double)(dtype_size((int)op->shape.cast.from) +
                                                          dtype_size((int)op->shape.cast.to));
@@ -210,6 +278,8 @@ struct replay {
 static double duration(const struct replay *r, int index)
 {
     const struct op *op = &r->plan->ops[index];
+    if (op->kind != OP_COLLECTIVE && r->cost->op_s != NULL && r->cost->op_s[index] > 0)
+        return r->cost->op_s[index];
     if (op->kind != OP_COLLECTIVE)
         return cost_op_s(r->cost, op);
     if (r->coll_s != NULL)

@@ -25,12 +25,15 @@
  *                    less one, and log2 of the domains outside
  *   all-to-all       sum over levels of (peers behind that level) a_l + the longest over levels of
  *                    their share of S / B_l: every rank has a port of its own
+ *   sendrecv         as send to the next member and recv of the one before, the longer of the two
  *   send, recv       a_l + S/B_l of the innermost level that holds both
  *
  * A replay of one rank's plan: streams run their ops in order, each when its waits have ended. The
  * end of the compute stream is the step, the plan's critical path; what it waited, by the axis of
  * the wait that ended last, is exposed communication. Peers are taken to come as early as this rank
- * (the same plan on all of a group), so waiting for a late stage is not in it.
+ * (the same plan on all of a group), so waiting for a late stage is not in it. With a pipeline the plans
+ * of all its stages are replayed together (cost_stages): a transfer begins when both sides have come to
+ * it, a sum over stages when all have.
  */
 #ifndef WORKLOADS_COST_H
 #define WORKLOADS_COST_H
@@ -44,6 +47,9 @@ struct cost {
     const struct topology *topology;
     int ranks_per_node; /* of the point */
     bool tf32;          /* fp32 products run at the tf32 peak */
+    const double
+        *op_s; /* [n_ops] of the plan: seconds that its kernels take instead, such as measured
+                           ones; 0: as reckoned. NULL: all are. Only a replay reads it */
 };
 
 /* What an op does: products and attention at their share of the peak of op.dtype, the rest at the
@@ -78,5 +84,13 @@ struct cost_step {
  */
 void cost_plan(const struct cost *cost, const struct plan *plan, const double *coll_s,
                struct cost_step *out);
+
+/*
+ * Replay the sealed plans of the n stages of one pipeline, plans[0] of the first. Out: the step of the
+ * stage that ends last; means over stages of the rest. *bubble_s: what stages idle, on average, in the
+ * same replay with free communication; NULL: not asked for.
+ */
+void cost_stages(const struct cost *cost, const struct plan *plans, int n, struct cost_step *out,
+                 double *bubble_s);
 
 #endif

@@ -82,6 +82,9 @@ double cost_coll_s(const struct cost *cost, const struct coll *coll, const struc
         return 0;
     if (coll->kind == COLL_SEND || coll->kind == COLL_RECV)
         return pair_s(cost, group, coll->peer, bytes);
+    if (coll->kind == COLL_SENDRECV)
+        return fmax(pair_s(cost, group, (group->me + 1) % group->size, bytes),
+                    pair_s(cost, group, (group->me + group->size - 1) % group->size, bytes));
     topology_span(t, cost->ranks_per_node, group, &span);
     double once = ring_latency(t, &span) + (n - 1) / n * bytes / ring_rate(t, &span);
     double tree = tree_latency(t, &span) + bytes / ring_rate(t, &span);
@@ -89,6 +92,7 @@ double cost_coll_s(const struct cost *cost, const struct coll *coll, const struc
     case COLL_ALL_REDUCE:
         return 2 * fmin(once, tree);
     case COLL_ALL_TO_ALL:
+    case COLL_ALL_TO_ALL_V: /* S is what the member with most has */
         return all_to_all_s(t, &span, bytes);
     case COLL_BROADCAST:
     case COLL_REDUCE:

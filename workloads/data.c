@@ -5,17 +5,33 @@
 #include "base/err.h"
 #include "workloads/build.h"
 
-struct replicas {
-    int64_t sent, ready; /* elements of the gradient posted, complete */
-    int next;            /* tensor that completes `ready` + its size */
+/* Tensors whose gradients go the same way: the dense ones, or experts that are divided over ep. */
+struct way {
+    enum axis axis;
+    int64_t sent, ready; /* elements of the gradient arena: where the bucket begins and ends */
     int n_buckets;
-    int first_piece;              /* of the bucket that is being filled */
+    int first_piece;              /* of the bucket that is being filled, or before it */
     int after[1 + PLAN_CHANNELS]; /* ops that complete it, by stream; -1 */
 };
 
+struct replicas {
+    struct way dense, apart;
+    int next; /* tensor that is reported next */
+};
+
+static bool is_apart(const struct build *b, int tensor)
+{
+    return b->plan->tensors[tensor].expert && expert_is_apart(&b->plan->layout);
+}
+
+static bool is_summed(const struct build *b, enum axis axis)
+{
+    return b->plan->layout.group[axis].size > 1;
+}
+
 static bool is_parallel(const struct build *b)
 {
-    return b->plan->layout.group[AXIS_DP].size > 1;
+    return is_summed(b, context_dense_axis(&b->plan->layout));
 }
 
 static enum dtype wire_dtype(const struct build *b)
@@ -23,10 +39,10 @@ static enum dtype wire_dtype(const struct build *b)
     return is_parallel(b) ? b->policy->grad_dtype : DTYPE_F32;
 }
 
-static void forget(struct replicas *r)
+static void forget(struct way *way)
 {
     for (int s = 0; s <= PLAN_CHANNELS; s++)
-        r->after[s] = -1;
+        way->after[s] = -1;
 }
 
 static void add_pieces(struct plan *plan)
@@ -45,7 +61,13 @@ static void replicas_open(struct build *b)
     struct plan *plan = b->plan;
     struct replicas *r = must_alloc(1, sizeof *r);
     int64_t n = plan->n_parameters;
-    forget(r);
+    r->dense.axis = context_dense_axis(&plan->layout);
+    r->apart.axis = AXIS_EDP;
+    forget(&r->dense);
+    forget(&r->apart);
+    for (int i = plan->n_tensors - 1; i >= 0; i--) /* those apart lie behind all others */
+        if (is_apart(b, i))
+            r->apart.sent = r->apart.ready = plan->tensors[i].offset;
     b->split_state = r;
     plan->n_state = n;
     plan->master = plan->dtype == DTYPE_F32 ? BUFFER_PARAMETER : BUFFER_MASTER;
@@ -99,57 +121,66 @@ static struct tensor reduced_place(const struct build *b, int64_t first)
 }
 
 /* The call waits for what completed the bucket; a cast stands in for all of that. */
-static int post_bucket(struct build *b, struct replicas *r, int64_t count)
+static int post_bucket(struct build *b, struct way *way, int64_t count)
 {
-    struct tensor place = reduced_place(b, r->sent);
-    struct build_call call = {COLL_ALL_REDUCE, AXIS_DP, 0,    wire_dtype(b), count, -1,
-                              PHASE_REDUCE,    place,   place};
+    struct tensor place = reduced_place(b, way->sent);
+    struct build_call call = {.kind = COLL_ALL_REDUCE,
+                              .axis = way->axis,
+                              .dtype = wire_dtype(b),
+                              .count = count,
+                              .peer = -1,
+                              .phase = PHASE_REDUCE,
+                              .send = place,
+                              .receive = place};
     if (wire_dtype(b) != DTYPE_F32) {
-        struct tensor gradient = {BUFFER_GRADIENT, r->sent * (int64_t)sizeof(float)};
+        struct tensor gradient = {BUFFER_GRADIENT, way->sent * (int64_t)sizeof(float)};
         for (int s = 1; s <= PLAN_CHANNELS; s++)
-            build_await(b, r->after[s]);
-        return build_collective(b, &call,
-                                build_cast(b, gradient, DTYPE_F32, place, wire_dtype(b), count));
+            build_await(b, way->after[s]);
+        int cast = build_cast(b, gradient, DTYPE_F32, place, wire_dtype(b), count);
+        return is_summed(b, way->axis) ? build_collective(b, &call, cast) : -1;
     }
-    int index = build_collective(b, &call, r->after[0]);
+    int index = build_collective(b, &call, way->after[0]);
     for (int s = 1; s <= PLAN_CHANNELS; s++)
-        if (r->after[s] >= 0)
-            plan_wait(b->plan, index, r->after[s]);
+        if (way->after[s] >= 0)
+            plan_wait(b->plan, index, way->after[s]);
     return index;
 }
 
-static void post(struct build *b, struct replicas *r)
+static void post(struct build *b, struct replicas *r, struct way *way)
 {
-    int64_t count = r->ready - r->sent;
-    int op = is_parallel(b) ? post_bucket(b, r, count) : -1;
+    int64_t count = way->ready - way->sent;
+    bool needed = is_summed(b, way->axis) || wire_dtype(b) != DTYPE_F32;
+    int op = needed ? post_bucket(b, way, count) : -1;
     for (int stream = 1; stream <= PLAN_CHANNELS && op < 0; stream++)
-        build_await(b, r->after[stream]); /* sums over tp that no all-reduce waits for */
-    for (; r->first_piece < r->next; r->first_piece++)
-        b->reduced[r->first_piece] = (struct reduced){
-            reduced_place(b, b->plan->pieces[r->first_piece].offset), wire_dtype(b), op};
-    r->sent = r->ready;
-    r->n_buckets++;
-    forget(r);
+        build_await(b, way->after[stream]); /* sums over tp that no all-reduce waits for */
+    for (; way->first_piece < r->next; way->first_piece++)
+        if (is_apart(b, way->first_piece) == (way == &r->apart))
+            b->reduced[way->first_piece] = (struct reduced){
+                reduced_place(b, b->plan->pieces[way->first_piece].offset), wire_dtype(b), op};
+    way->sent = way->ready;
+    way->n_buckets++;
+    forget(way);
 }
 
-static bool is_full(const struct build *b, const struct replicas *r)
+static bool is_full(const struct build *b, const struct way *way)
 {
     int64_t limit = b->policy->bucket_bytes;
-    if (r->n_buckets == 0 && limit > DATA_FIRST_BUCKET)
+    if (way->n_buckets == 0 && limit > DATA_FIRST_BUCKET)
         limit = DATA_FIRST_BUCKET;
-    return (r->ready - r->sent) * (int64_t)dtype_size((int)wire_dtype(b)) >= limit;
+    return (way->ready - way->sent) * (int64_t)dtype_size((int)wire_dtype(b)) >= limit;
 }
 
 static void complete(struct build *b, struct replicas *r, int tensor, const int *after)
 {
+    struct way *way = is_apart(b, tensor) ? &r->apart : &r->dense;
     if (tensor != r->next)
         BUG("gradient of %s is reported out of order", b->plan->tensors[tensor].name);
     r->next++;
-    r->ready += build_tensor_count(&b->plan->tensors[tensor]);
+    way->ready += build_tensor_count(&b->plan->tensors[tensor]);
     for (int s = 0; s <= PLAN_CHANNELS; s++)
-        r->after[s] = after[s] > r->after[s] ? after[s] : r->after[s];
-    if (is_parallel(b) && is_full(b, r))
-        post(b, r);
+        way->after[s] = after[s] > way->after[s] ? after[s] : way->after[s];
+    if (is_summed(b, way->axis) && is_full(b, way))
+        post(b, r, way);
 }
 
 static void replicas_finished(struct build *b, int tensor, const int *after)
@@ -168,8 +199,10 @@ static void replicas_reduce(struct build *b)
             after[0] = b->last;
             complete(b, r, i, after);
         }
-    if (r->sent < r->ready)
-        post(b, r);
+    if (r->dense.sent < r->dense.ready)
+        post(b, r, &r->dense);
+    if (r->apart.sent < r->apart.ready)
+        post(b, r, &r->apart);
 }
 
 static int replicas_norm(struct build *b)

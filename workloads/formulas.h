@@ -14,9 +14,21 @@
  *              biases that each rank has from its own rows, of replicated k and v, and 4 sums of 8.
  *   dp         3 sums of 8; all-reduces of g P where no state is sharded, P the padded parameters
  *              of a rank
+ *   dp-cp      the same over dp with cp where cp > 1, and then nothing on dp
+ *   cp         A L times: (cp-1) of the keys and values that a rank holds, forward; twice that
+ *              backward; once more for each layer or attention made again. Ulysses: (cp-1)/cp of qkv
+ *              and of the output, forward and backward. With sharded state g P / shard as replicate
  *   shard      e P per gather, g P per scatter, P padded by unit (workloads/shard.h tells how
  *              often), and 1 sum of 8
  *   replicate  g P / shard
+ *   pp         A times, down and up, R H e (/ tp under sequence parallel) over each of the p v - 1
+ *              boundaries between parts, and 5 sums of 8
+ *   embedding  4 times the elements of a tied table, between first and last stage
+ *
+ * With p stages a rank has the p-th part of all that belongs to layers, embeddings and head; the last
+ * stage alone sums losses over dp; a tied table is on two stages. The head's input is gathered over tp
+ * once more, and its resharded parameters too, since its backward does not follow its forward at once.
+ *   ep, edp    formulas_expert.h
  */
 #ifndef WORKLOADS_FORMULAS_H
 #define WORKLOADS_FORMULAS_H
@@ -37,7 +49,8 @@ double formula_ops(const struct model *model, const struct degrees *degrees,
 /* FLOPs of one sequence with what is recomputed, for HFU. */
 double formula_hardware_flops(const struct model *model, const struct policy *policy);
 
-/* Parameters that one rank computes with, padded rows included; the mean over tp is exact. */
+/* Parameters that one rank computes with, padded rows included and experts left out; the mean over tp
+ * is exact. */
 double formula_parameters(const struct model *model, int tp);
 
 #endif

@@ -4,34 +4,36 @@ static const struct tensor no_tensor;
 
 /* ---- input ---- */
 
-int build_slot(const struct build *b, int micro)
+struct batch *build_batch(const struct build *b, int micro)
 {
-    return b->policy->copy_stream ? micro & 1 : 0;
+    return &b->pipe.batch[b->pipe.held[PLACE_BATCH][micro]];
 }
 
-/* On a stream of its own, a batch waits for the last reader of its buffer, two micro-batches ago
+/* On a stream of its own, a batch waits for the last reader of its buffer, some micro-batches ago
  * or in the step before. */
 void build_input(struct build *b, int micro)
 {
     enum phase phase = b->phase;
     struct op op = build_op(b, OP_INPUT);
     int64_t replica = b->plan->layout.group[AXIS_DP].me;
-    int s = build_slot(b, micro);
+    struct batch *batch = build_batch(b, micro);
     op.phase = PHASE_INPUT;
     op.micro = micro;
-    op.t[0] = b->tokens[s];
-    op.t[1] = b->targets[s];
-    op.t[2] = b->mask[s];
+    op.t[0] = batch->tokens;
+    op.t[1] = batch->targets;
+    op.t[2] = batch->mask;
     op.shape.input.samples = b->policy->micro_batch;
     op.shape.input.sequence = b->model->sequence;
+    op.shape.input.cut = b->cp.cut;
     op.shape.input.first = (replica * b->plan->micro_batches + micro) * b->policy->micro_batch;
     if (b->policy->copy_stream) {
         op.stream = BUILD_COPY_STREAM;
-        b->input_op[s] = plan_op(b->plan, &op);
-        if (micro != 1) /* its buffer is free since the step began, which the first waited for */
-            plan_wait(b->plan, b->input_op[s], b->last);
+        int index = plan_op(b->plan, &op);
+        if (micro == 0 || batch->op >= 0) /* others are free since the step began, as the first's */
+            plan_wait(b->plan, index, b->last);
+        batch->op = index;
     } else {
-        b->input_op[s] = build_add(b, &op);
+        batch->op = build_add(b, &op);
     }
     b->phase = phase;
 }
@@ -42,7 +44,7 @@ static void next_input(struct build *b)
         build_input(b, b->micro);
     else if (b->micro + 1 < b->plan->micro_batches)
         build_input(b, b->micro + 1);
-    build_await(b, b->input_op[build_slot(b, b->micro)]);
+    build_await(b, build_batch(b, b->micro)->op);
 }
 
 /* ---- forward ---- */
@@ -53,6 +55,7 @@ struct shape_rows build_embed_shape(const struct build *b)
                                .width = b->h,
                                .valid = b->v,
                                .sequence = b->model->sequence,
+                               .cut = b->cp.cut,
                                .first_column = b->v_first,
                                .parts = b->tp};
 }
@@ -61,7 +64,7 @@ static void embed(struct build *b)
 {
     b->split->use(b, UNIT_EMBEDDING);
     struct op op = build_op(b, OP_EMBED);
-    op.t[0] = b->tokens[build_slot(b, b->micro)];
+    op.t[0] = build_batch(b, b->micro)->tokens;
     op.t[1] = build_weight(b, b->wte);
     op.t[2] = build_weight(b, b->wpe);
     op.t[3] = tensor_part(b, b->act[0].x);
@@ -108,6 +111,10 @@ void build_rotary(struct build *b, struct tensor qkv, bool inverse)
 
 void build_attention(struct build *b, const struct layer_activations *a)
 {
+    if (b->cp.n > 1) {
+        context_attention(b, a);
+        return;
+    }
     struct op op = build_op(b, OP_ATTENTION);
     op.t[0] = a->qkv;
     op.t[1] = a->attention;
@@ -117,7 +124,7 @@ void build_attention(struct build *b, const struct layer_activations *a)
     build_add(b, &op);
 }
 
-static void activation(struct build *b, const struct layer_activations *a)
+void build_activation(struct build *b, const struct layer_activations *a)
 {
     if (!model_is_gated(b->model)) {
         build_vector_op(b, OP_GELU, a->fc, a->mlp, no_tensor, b->rows * b->f);
@@ -139,27 +146,35 @@ void build_layer_inner(struct build *b, struct tensor residual)
     tensor_column(b, a->ln_1, build_layer_tensor(b, ATTN_QKV_W), build_layer_tensor(b, ATTN_QKV_B),
                   a->qkv, build_qkv_valid(b));
     build_rotary(b, a->qkv, false);
+    context_spread(b, a);
     build_attention(b, a);
     tensor_row(b, a->attention, build_layer_tensor(b, ATTN_PROJ_W),
                build_layer_tensor(b, ATTN_PROJ_B), b->narrow);
     w = build_layer_tensor(b, LN_2_W), bias = build_layer_tensor(b, LN_2_B);
     norm(b, &(struct norm){w, bias, a->x_2, a->x, a->ln_2, a->mean_2, a->rstd_2});
+    if (b->expert != NULL) {
+        expert_inner(b, a);
+        return;
+    }
     w = build_layer_tensor(b, MLP_FC_W);
     tensor_column(b, a->ln_2, w, build_layer_tensor(b, MLP_FC_B), a->fc, b->plan->tensors[w].rows);
-    activation(b, a);
+    build_activation(b, a);
 }
 
 static struct tensor residual_before(const struct build *b, int layer)
 {
-    return layer > 0 ? b->act[layer - 1].x_2 : no_tensor;
+    return layer > b->pipe.layer_first ? b->act[layer - 1].x_2 : no_tensor;
 }
 
 static void layer_forward(struct build *b)
 {
     b->split->use(b, 1 + b->layer);
     build_layer_inner(b, residual_before(b, b->layer));
-    tensor_row(b, b->act[b->layer].mlp, build_layer_tensor(b, MLP_PROJ_W),
-               build_layer_tensor(b, MLP_PROJ_B), b->narrow);
+    if (b->expert != NULL)
+        expert_output(b, &b->act[b->layer]);
+    else
+        tensor_row(b, b->act[b->layer].mlp, build_layer_tensor(b, MLP_PROJ_W),
+                   build_layer_tensor(b, MLP_PROJ_B), b->narrow);
     b->split->done(b, 1 + b->layer);
 }
 
@@ -168,12 +183,26 @@ int build_head_weight(const struct build *b)
     return b->model->tied ? b->wte : b->head_w;
 }
 
+void build_use_head(struct build *b)
+{
+    b->split->use(b, 1 + (int)b->model->layers);
+    if (b->model->tied)
+        b->split->use(b, UNIT_EMBEDDING);
+}
+
+void build_done_head(struct build *b)
+{
+    if (b->model->tied)
+        b->split->done(b, UNIT_EMBEDDING);
+    b->split->done(b, 1 + (int)b->model->layers);
+}
+
 /* Statistics of the columns that other ranks of tp hold. */
 static void class_stats(struct build *b)
 {
     struct op op = build_op(b, OP_CLASS_STATS);
     op.t[0] = b->logits;
-    op.t[1] = b->targets[build_slot(b, b->micro)];
+    op.t[1] = build_batch(b, b->micro)->targets;
     op.t[2] = b->stats;
     op.shape.rows = (struct shape_rows){
         .rows = b->rows, .width = b->vp, .valid = b->v, .first_column = b->v_first};
@@ -194,8 +223,8 @@ static void loss(struct build *b)
         class_stats(b);
     struct op op = build_op(b, OP_CROSS_ENTROPY);
     op.t[0] = b->logits;
-    op.t[1] = b->targets[build_slot(b, b->micro)];
-    op.t[2] = b->mask[build_slot(b, b->micro)];
+    op.t[1] = build_batch(b, b->micro)->targets;
+    op.t[2] = build_batch(b, b->micro)->mask;
     op.t[3] = build_scalar(SCALAR_LOSS_SUM);
     op.t[4] = b->all_stats;
     op.shape.rows = (struct shape_rows){.rows = b->rows,
@@ -208,31 +237,31 @@ static void loss(struct build *b)
         build_reduce_loss(b);
 }
 
-static void use_head(struct build *b)
-{
-    b->split->use(b, 1 + (int)b->model->layers);
-    if (b->model->tied)
-        b->split->use(b, UNIT_EMBEDDING);
-}
-
 static void head_and_loss(struct build *b)
 {
-    use_head(b);
+    build_use_head(b);
     norm(b,
          &(struct norm){b->ln_f_w, b->ln_f_b, b->x_out, residual_before(b, (int)b->model->layers),
                         b->ln_f, b->mean_f, b->rstd_f});
     tensor_column(b, b->ln_f, build_head_weight(b), -1, b->logits, b->v);
     loss(b);
+    if (b->pipe.schedule.stages > 1)
+        build_done_head(b);
 }
 
 void build_forward(struct build *b)
 {
     b->layer = -1;
     b->phase = PHASE_FORWARD;
-    next_input(b);
-    embed(b);
-    for (b->layer = 0; b->layer < b->model->layers; b->layer++)
+    if (pipeline_takes_batch(b))
+        next_input(b);
+    if (pipeline_embeds(b))
+        embed(b);
+    for (b->layer = b->pipe.layer_first; b->layer < b->pipe.layer_end; b->layer++)
         layer_forward(b);
     b->layer = -1;
-    head_and_loss(b);
+    if (pipeline_has_head(b))
+        head_and_loss(b);
+    else
+        pipeline_output(b);
 }

@@ -59,13 +59,29 @@ static void say_shape(const struct op *op, char *text, size_t size)
         snprintf(text, size, "%lld x %lld, %d and %d heads of %d", (long long)a->batch,
                  (long long)a->sequence, a->heads, a->kv_heads, a->head);
         break;
+    case OP_GROUPED_GEMM:
+        snprintf(text, size, "%lld x %lld x %lld", (long long)op->shape.grouped.all_rows,
+                 (long long)op->shape.grouped.n, (long long)op->shape.grouped.k);
+        break;
+    case OP_PERMUTE:
+    case OP_COMBINE:
+    case OP_COMBINE_GRAD:
+        snprintf(text, size, "%lld x %lld", (long long)op->shape.permute.sent,
+                 (long long)op->shape.permute.width);
+        break;
+    case OP_ATTENTION_BLOCK:
+    case OP_ATTENTION_BLOCK_GRAD:
+    case OP_ATTENTION_MERGE:
+        snprintf(text, size, "%lld x %lld on %lld, %d and %d heads of %d", (long long)a->batch,
+                 (long long)a->q_rows, (long long)a->kv_rows, a->heads, a->kv_heads, a->head);
+        break;
     case OP_COLLECTIVE:
         snprintf(text, size, "%s over %s", coll_name((int)op->shape.coll.coll.kind),
                  axis_name((int)op->shape.coll.axis));
         break;
     case OP_INPUT:
         snprintf(text, size, "%lld x %lld", (long long)op->shape.input.samples,
-                 (long long)op->shape.input.sequence);
+                 (long long)cut_rows(&op->shape.input.cut, op->shape.input.sequence));
         break;
     case OP_EMBED:
     case OP_EMBED_GRAD:

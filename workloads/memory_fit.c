@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "workloads/formulas.h"
 
-static const char *const recompute_names[] = {"none", "selective", "full"};
+static const char *const recompute_names[] = {"none", "selective", "full", "mlp"};
 enum { N_RECOMPUTE = sizeof recompute_names / sizeof *recompute_names };
 
 const char *memory_recompute_name(int recompute)
@@ -44,32 +44,47 @@ static struct policy planned(const struct walk *w, int64_t micro_batches)
 static int64_t steps_that_matter(const struct walk *w, int64_t steps)
 {
     int64_t most = w->degrees.pp > 1 ? 2 * (int64_t)w->degrees.pp : 2;
+    if (w->degrees.pp > 1 && w->policy.schedule == SCHEDULE_GPIPE)
+        return steps; /* all are in flight */
     return steps < most ? steps : most;
 }
 
-/* Seconds of the plan with that many micro-batches; NaN when it cannot be costed. */
+/* Seconds of a step of all stages with that many micro-batches; NaN when it cannot be costed. */
 static double modelled(const struct walk *w, int64_t micro_batches)
 {
     struct policy policy = planned(w, micro_batches);
-    struct plan plan;
+    const struct group *pp = &w->layout.group[AXIS_PP];
+    struct plan *plans = must_alloc((size_t)pp->size, sizeof *plans);
     struct cost_step step = {.step_s = NAN};
-    if (transformer_plan(&plan, w->ask->model, &w->layout, &policy) == 0 &&
-        cost_check(w->ask->cost, &plan) == 0)
-        cost_plan(w->ask->cost, &plan, NULL, &step);
-    plan_release(&plan);
+    bool good = true;
+    for (int stage = 0; stage < pp->size && good; stage++) {
+        struct layout layout;
+        good = layout_init(&layout, w->ask->nodes, w->ask->ranks_per_node, group_rank(pp, stage),
+                           &w->degrees) == 0 &&
+               transformer_plan(&plans[stage], w->ask->model, &layout, &policy) == 0 &&
+               cost_check(w->ask->cost, &plans[stage]) == 0;
+    }
+    if (good && pp->size > 1)
+        cost_stages(w->ask->cost, plans, pp->size, &step, NULL);
+    else if (good)
+        cost_plan(w->ask->cost, plans, NULL, &step);
+    for (int stage = 0; stage < pp->size; stage++)
+        plan_release(&plans[stage]);
+    free(plans);
     fail_clear();
     return step.step_s;
 }
 
-/* From the second micro-batch on each takes the same. */
+/* From the second micro-batch on each takes the same; with a pipeline, from as many as it has stages. */
 static double modelled_step(const struct walk *w, int64_t steps)
 {
-    if (w->ask->cost == NULL || w->degrees.pp > 1)
+    int64_t unit = w->degrees.pp > 1 ? w->degrees.pp : 1, most = unit > 1 ? 2 * unit : 3;
+    if (w->ask->cost == NULL)
         return NAN;
-    if (steps <= 3)
+    if (steps <= most)
         return modelled(w, steps);
-    double three = modelled(w, 3);
-    return three + (double)(steps - 3) * (three - modelled(w, 2));
+    double longer = modelled(w, most);
+    return longer + (double)(steps - most) * (longer - modelled(w, most - unit)) / (double)unit;
 }
 
 static int hold_stage(struct walk *w, int stage, struct memory_choice *c)
@@ -166,6 +181,9 @@ static int vary_policy(struct walk *w)
                 w->policy.micro_batch = w->ask->micro_batch[i];
                 w->policy.shard_stage = stage;
                 w->policy.recompute = (enum recompute)recompute;
+                bool asked = w->policy.recompute == w->ask->policy.recompute;
+                if (recompute == RECOMPUTE_MLP && !asked)
+                    continue;
                 if (is_legal(w, &steps))
                     TRY(add_choice(w, steps));
             }

@@ -155,7 +155,7 @@ static int64_t layer_vectors(const struct model *m)
         return 2 * h;
     int64_t norms = 4 * h, attention = m->head * (m->heads + 2 * m->kv_heads) + h;
     int64_t inner = m->experts > 0 ? m->expert_ffn * (m->experts + m->shared_experts) : m->ffn;
-    int64_t outer = m->experts > 0 ? h * (m->experts + m->shared_experts) : h;
+    int64_t outer = m->experts > 0 ? h * (m->experts + (m->shared_experts > 0)) : h;
     return norms + attention + inner + outer;
 }
 
@@ -232,6 +232,16 @@ static void reduce_heads(const struct model *model, int64_t tp, struct model *ou
     out->kv_heads = out->heads / served;
 }
 
+/* Inner width of an expert: in proportion, and the narrower the more experts there are. */
+static int64_t reduce_expert(const struct model *model, int64_t hidden, int64_t tp)
+{
+    int64_t most = 16384 / model->experts, unit = model->expert_ffn % tp == 0 ? tp : 1;
+    int64_t width = 1 + (model->expert_ffn * hidden - 1) / model->hidden;
+    if (width > most)
+        width = most < 8 ? 8 : most / 8 * 8;
+    return at_most(up_to_multiple(width, unit), model->expert_ffn);
+}
+
 void model_reduce_for(const struct model *model, int64_t tp, struct model *out)
 {
     *out = *model;
@@ -243,12 +253,25 @@ void model_reduce_for(const struct model *model, int64_t tp, struct model *out)
         out->ffn = 1;
     if (model->ffn % tp == 0)
         out->ffn = up_to_multiple(out->ffn, tp);
+    if (model->experts > 0)
+        out->expert_ffn = reduce_expert(model, out->hidden, tp);
     if (model_padded_vocabulary(model) % tp == 0)
         out->pad = common_multiple(model->pad, tp);
     out->vocabulary = at_most(model->vocabulary, 512) - 3; /* so that padded rows exist */
     out->sequence =
         at_most(model->sequence, model->sequence % tp == 0 ? up_to_multiple(64, tp) : 64);
     snprintf(out->name, sizeof out->name, "gate of %.54s", model->name);
+}
+
+void model_reduce_layers(const struct model *model, int64_t layers, struct model *reduced)
+{
+    reduced->layers = at_most(model->layers, up_to_multiple(reduced->layers, layers));
+}
+void model_reduce_rows(const struct model *model, int64_t rows, struct model *reduced)
+{
+    int64_t above = up_to_multiple(reduced->sequence, rows), below = model->sequence / rows * rows;
+    if (below > 0)
+        reduced->sequence = at_most(above, below);
 }
 
 void model_reduce(const struct model *model, struct model *out)

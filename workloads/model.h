@@ -70,14 +70,27 @@ double model_flops_per_sequence(const struct model *model);
 /* Resolved description as canonical "key: value" lines: what is hashed and stored. */
 void model_text(const struct model *model, char *text, size_t size);
 
+/* What all points of a study divide of their gate model, as least common multiples: tp degrees; rows
+ * into which sequences are cut (1: anyhow); layers, parts of pipelines (1: anyhow). */
+struct gate_shape {
+    int64_t tp, rows, layers;
+};
+
 /*
  * The gate model: same style, head width and heads of a kv head, at most 2 layers, 4 heads (fewer
  * when the model has fewer, more where one kv head serves more), hidden width of at most 4 heads,
- * ffn in proportion, vocabulary <= 512, sequence <= 64: a single-rank reference of it is cheap.
+ * ffn and expert-ffn in proportion, vocabulary <= 512, sequence <= 64: a single-rank reference of it is cheap.
  * model_reduce_for: with as many heads, columns and positions as tensor parallelism of degree `tp`
  * needs (the least common multiple of the degrees of several points), where the model has them.
  */
 void model_reduce(const struct model *model, struct model *out);
 void model_reduce_for(const struct model *model, int64_t tp, struct model *out);
+
+/* The layers of a reduced model, made a multiple of `layers` as far as the model has so many. */
+void model_reduce_layers(const struct model *model, int64_t layers, struct model *reduced);
+
+/* The sequence of a reduced model, made a multiple of `rows` as far as the model has so many
+ * positions. */
+void model_reduce_rows(const struct model *model, int64_t rows, struct model *reduced);
 
 #endif

@@ -88,6 +88,9 @@ static void add_small(struct build *b, int l)
     int *tensor = b->layer_tensor[l];
     if (biases)
         tensor[MLP_PROJ_B] = add_tensor(b, 1 + l, b->h, 1, 0, "h.%d.mlp.proj.bias", l);
+    if (b->expert != NULL)
+        tensor[ROUTER_W] =
+            add_tensor(b, 1 + l, b->model->experts, b->h, 0.02, "h.%d.router.weight", l);
     tensor[LN_2_W] = add_tensor(b, 1 + l, b->h, 1, -1, "h.%d.ln_2.weight", l);
     if (biases) {
         tensor[LN_2_B] = add_tensor(b, 1 + l, b->h, 1, 0, "h.%d.ln_2.bias", l);
@@ -98,23 +101,57 @@ static void add_small(struct build *b, int l)
         tensor[LN_1_B] = add_tensor(b, 1 + l, b->h, 1, 0, "h.%d.ln_1.bias", l);
 }
 
+/* Gate and up, and proj, of this rank's experts: split over tp, or whole where etp is 1. */
+static void add_experts(struct build *b, int l, double into_residual)
+{
+    const struct model *m = b->model;
+    const struct rows parts[] = {{0, m->expert_ffn}, {m->expert_ffn, m->expert_ffn}};
+    const struct group *ep = &b->plan->layout.group[AXIS_EP];
+    int local = (int)m->experts / ep->size, first = ep->me * local;
+    bool split = b->plan->layout.degrees.etp == b->tp;
+    for (int e = 0; e < 2 * local; e++) {
+        bool proj = e < local;
+        int t = proj ? add_tensor(b, 1 + l, b->h, m->expert_ffn, into_residual,
+                                  "h.%d.experts.%d.proj.weight", l, first + e)
+                     : add_tensor(b, 1 + l, 2 * m->expert_ffn, b->h, 0.02,
+                                  "h.%d.experts.%d.gate_up.weight", l, first + e - local);
+        struct plan_tensor *tensor = &b->plan->tensors[t];
+        tensor->expert = true;
+        if (e % local == 0)
+            b->layer_tensor[l][proj ? EXPERT_PROJ_W : EXPERT_FC_W] = t;
+        if (!split) {
+            tensor->copies = 1;
+            tensor->counted = true;
+        } else if (proj) {
+            split_columns(b, t);
+        } else {
+            split_rows(b, t, parts, 2, 1);
+        }
+    }
+}
+
 static void add_layer(struct build *b, int l)
 {
     const struct model *m = b->model;
     bool gated = model_is_gated(m), biases = model_has_biases(m);
     double into_residual = 0.02 / sqrt(2.0 * (double)m->layers);
-    const struct rows parts[] = {{0, m->ffn}, {m->ffn, m->ffn}};
+    int64_t ffn = b->expert == NULL ? m->ffn : m->shared_experts * m->expert_ffn;
+    const struct rows parts[] = {{0, ffn}, {ffn, ffn}};
     int *tensor = b->layer_tensor[l];
     for (int i = 0; i < LAYER_TENSORS; i++)
         tensor[i] = -1;
-    tensor[MLP_PROJ_W] =
-        add_tensor(b, 1 + l, b->h, m->ffn, into_residual, "h.%d.mlp.proj.weight", l);
-    split_columns(b, tensor[MLP_PROJ_W]);
-    tensor[MLP_FC_W] = add_tensor(b, 1 + l, (gated ? 2 : 1) * m->ffn, b->h, 0.02,
-                                  gated ? "h.%d.mlp.gate_up.weight" : "h.%d.mlp.fc.weight", l);
-    split_rows(b, tensor[MLP_FC_W], parts, gated ? 2 : 1, 1);
+    if (b->expert != NULL)
+        add_experts(b, l, into_residual);
+    if (ffn > 0) {
+        tensor[MLP_PROJ_W] =
+            add_tensor(b, 1 + l, b->h, ffn, into_residual, "h.%d.mlp.proj.weight", l);
+        split_columns(b, tensor[MLP_PROJ_W]);
+        tensor[MLP_FC_W] = add_tensor(b, 1 + l, (gated ? 2 : 1) * ffn, b->h, 0.02,
+                                      gated ? "h.%d.mlp.gate_up.weight" : "h.%d.mlp.fc.weight", l);
+        split_rows(b, tensor[MLP_FC_W], parts, gated ? 2 : 1, 1);
+    }
     if (biases) {
-        tensor[MLP_FC_B] = add_tensor(b, 1 + l, m->ffn, 1, 0, "h.%d.mlp.fc.bias", l);
+        tensor[MLP_FC_B] = add_tensor(b, 1 + l, ffn, 1, 0, "h.%d.mlp.fc.bias", l);
         split_rows(b, tensor[MLP_FC_B], parts, 1, 1);
     }
     tensor[ATTN_PROJ_W] =
@@ -133,11 +170,47 @@ static int add_vocabulary(struct build *b, int unit, const char *name)
     return tensor;
 }
 
+/* Experts whose gradient goes another way lie behind all else. */
 static void place(struct plan *plan)
 {
-    for (int i = 0; i < plan->n_tensors; i++) {
-        plan->tensors[i].offset = plan->n_parameters;
-        plan->n_parameters += build_tensor_count(&plan->tensors[i]);
+    bool apart = expert_is_apart(&plan->layout);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < plan->n_tensors; i++) {
+            if ((apart && plan->tensors[i].expert) != (pass == 1))
+                continue;
+            plan->tensors[i].offset = plan->n_parameters;
+            plan->n_parameters += build_tensor_count(&plan->tensors[i]);
+        }
+}
+
+/* The head: final norm and, untied, its matrix. Elsewhere there is none. */
+static void add_head(struct build *b)
+{
+    const struct model *m = b->model;
+    int unit = 1 + (int)m->layers;
+    b->head_w = b->ln_f_w = b->ln_f_b = -1;
+    if (!b->pipe.last)
+        return;
+    if (!m->tied)
+        b->head_w = add_vocabulary(b, unit, "head.weight");
+    b->ln_f_w = add_tensor(b, unit, b->h, 1, -1, "ln_f.weight");
+    if (model_has_biases(m))
+        b->ln_f_b = add_tensor(b, unit, b->h, 1, 0, "ln_f.bias");
+}
+
+/* A tied embedding lies on the first and on the last stage, and is counted on the first. */
+static void add_embeddings(struct build *b)
+{
+    const struct model *m = b->model;
+    b->wpe = b->wte = -1;
+    if (b->pipe.first && !model_is_rotary(m))
+        b->wpe = add_tensor(b, UNIT_EMBEDDING, m->sequence, b->h, 0.01, "wpe.weight");
+    if (!b->pipe.first && !(b->pipe.last && m->tied))
+        return;
+    b->wte = add_vocabulary(b, UNIT_EMBEDDING, "wte.weight");
+    if (b->pipe.tied_apart) {
+        b->plan->tensors[b->wte].copies *= 2;
+        b->plan->tensors[b->wte].counted = b->plan->tensors[b->wte].counted && b->pipe.first;
     }
 }
 
@@ -146,17 +219,14 @@ void build_parameters(struct build *b)
     const struct model *m = b->model;
     int layers = (int)m->layers;
     b->plan->tensors =
-        must_alloc((size_t)(OUTSIDE_LAYERS + layers * LAYER_TENSORS), sizeof *b->plan->tensors);
+        must_alloc((size_t)(OUTSIDE_LAYERS + layers * (LAYER_TENSORS + 2 * (int)m->experts)),
+                   sizeof *b->plan->tensors);
     b->layer_tensor = must_alloc((size_t)layers, sizeof *b->layer_tensor);
-    b->head_w = m->tied ? -1 : add_vocabulary(b, 1 + layers, "head.weight");
-    b->ln_f_w = add_tensor(b, 1 + layers, b->h, 1, -1, "ln_f.weight");
-    b->ln_f_b = model_has_biases(m) ? add_tensor(b, 1 + layers, b->h, 1, 0, "ln_f.bias") : -1;
+    add_head(b);
     for (int l = layers - 1; l >= 0; l--)
-        add_layer(b, l);
-    b->wpe = model_is_rotary(m)
-                 ? -1
-                 : add_tensor(b, UNIT_EMBEDDING, m->sequence, b->h, 0.01, "wpe.weight");
-    b->wte = add_vocabulary(b, UNIT_EMBEDDING, "wte.weight");
+        if (pipeline_holds(b, l))
+            add_layer(b, l);
+    add_embeddings(b);
     place(b->plan);
     b->finished = must_alloc((size_t)b->plan->n_tensors * (1 + PLAN_CHANNELS), sizeof(int));
 }

@@ -35,6 +35,9 @@ void plan_init(struct plan *plan, const struct layout *layout)
 
 void plan_release(struct plan *plan)
 {
+    for (int i = 0; i < plan->n_kept; i++)
+        free(plan->kept[i]);
+    free(plan->kept);
     free(plan->ops);
     free(plan->tensors);
     free(plan->pieces);
@@ -114,6 +117,12 @@ void plan_piece_runs(const struct plan *plan, const struct plan_piece *piece,
     }
 }
 
+void *plan_keep(struct plan *plan, size_t bytes)
+{
+    plan->kept = must_grow(plan->kept, (size_t)plan->n_kept + 1, sizeof *plan->kept);
+    return plan->kept[plan->n_kept++] = must_alloc(1, bytes);
+}
+
 struct tensor plan_take(struct plan *plan, enum plan_buffer buffer, int64_t bytes)
 {
     struct tensor taken = {(int)buffer, plan->bytes[buffer]};
@@ -146,6 +155,11 @@ static int seal_op(struct plan *plan, int index)
     if ((op->kind == OP_COLLECTIVE) != on_channel || (on_copy && op->kind != OP_INPUT))
         return fail(FAIL_INTERNAL, "plan: op %d (%s) is on stream %d", index,
                     op_name((int)op->kind), op->stream);
+    bool grouped = index > 0 && plan->ops[index - 1].with_next;
+    if ((op->with_next && (grouped || !on_channel || index + 1 == plan->n_ops)) ||
+        (grouped && op->stream != plan->ops[index - 1].stream))
+        return fail(FAIL_INTERNAL, "plan: op %d (%s) cannot be one post with the next", index,
+                    op_name((int)op->kind));
     for (int i = 0; i < op->n_waits; i++) {
         int earlier = op->wait[i];
         if (earlier < 0 || earlier >= index || plan->ops[earlier].stream == op->stream)
@@ -168,7 +182,8 @@ int plan_seal(struct plan *plan)
     for (int i = 0; i < plan->n_ops; i++)
         TRY(seal_op(plan, i));
     for (int i = 0; i < plan->n_channels; i++)
-        if (plan->layout.group[plan->channel[i].axis].size < 2)
+        if (plan->layout.group[plan->channel[i].axis].size < 2 &&
+            plan->channel[i].axis != AXIS_EMBED) /* middle stages open what the ends use */
             return fail(FAIL_INTERNAL, "plan: a channel on axis %s, whose group has one member",
                         axis_name((int)plan->channel[i].axis));
     plan_count(plan, &plan->totals);
@@ -176,6 +191,8 @@ int plan_seal(struct plan *plan)
 out:
     return rc;
 }
+
+static const uint64_t digest_empty = 14695981039346656037u;
 
 /* FNV-1a over the words that members of a group must agree on. */
 static uint64_t digest_word(uint64_t digest, uint64_t word)
@@ -185,12 +202,19 @@ static uint64_t digest_word(uint64_t digest, uint64_t word)
     return digest;
 }
 
+static bool is_transfer(const struct op *op, enum axis axis)
+{
+    enum coll_kind kind = op->shape.coll.coll.kind;
+    return op->kind == OP_COLLECTIVE && op->shape.coll.axis == axis &&
+           (kind == COLL_SEND || kind == COLL_RECV);
+}
+
 uint64_t plan_digest(const struct plan *plan, enum axis axis)
 {
-    uint64_t digest = 14695981039346656037u;
+    uint64_t digest = digest_empty;
     for (int i = 0; i < plan->n_ops; i++) {
         const struct op *op = &plan->ops[i];
-        if (op->kind != OP_COLLECTIVE || op->shape.coll.axis != axis)
+        if (op->kind != OP_COLLECTIVE || op->shape.coll.axis != axis || is_transfer(op, axis))
             continue;
         const struct coll *coll = &op->shape.coll.coll;
         digest = digest_word(digest, (uint64_t)coll->kind);
@@ -200,6 +224,36 @@ uint64_t plan_digest(const struct plan *plan, enum axis axis)
         digest = digest_word(digest, (uint64_t)op->shape.coll.direction);
     }
     return digest;
+}
+
+uint64_t plan_digest_transfers(const struct plan *plan, enum axis axis)
+{
+    const struct group *group = &plan->layout.group[axis];
+    uint64_t *with = must_alloc((size_t)group->size + 1, sizeof *with), sum = 0;
+    for (int i = 0; i < group->size; i++)
+        with[i] = digest_empty;
+    for (int i = 0; i < plan->n_ops; i++) {
+        const struct op *op = &plan->ops[i];
+        if (!is_transfer(op, axis))
+            continue;
+        const struct coll *coll = &op->shape.coll.coll;
+        bool sends = coll->kind == COLL_SEND;
+        uint64_t *digest = &with[coll->peer];
+        *digest = digest_word(*digest, sends == (group->me < coll->peer)); /* to the later one */
+        *digest = digest_word(*digest, (uint64_t)coll->dtype);
+        *digest = digest_word(*digest, (uint64_t)coll->count);
+        *digest = digest_word(*digest, (uint64_t)op->shape.coll.direction);
+    }
+    for (int i = 0; i < group->size; i++)
+        sum += i == group->me ? 0 : group->me < i ? with[i] : 0 - with[i];
+    free(with);
+    return sum;
+}
+
+double plan_block_pairs(const struct shape_attention *a)
+{
+    double q = (double)a->q_rows, all = q * (double)a->kv_rows;
+    return (double)a->batch * (a->causal ? all - q * q / 2 : all);
 }
 
 static void count_flops(const struct op *op, double flops, struct plan_totals *out)
@@ -217,12 +271,26 @@ static void count_op(const struct plan *plan, const struct op *op, struct plan_t
         out->gemm_flops += 2.0 * (double)g->m * (double)g->n * (double)g->k;
         break;
     }
+    case OP_GROUPED_GEMM: {
+        const struct shape_grouped *g = &op->shape.grouped;
+        count_flops(op, 2.0 * (double)g->rows_valid * (double)g->n * (double)g->k, out);
+        out->gemm_flops += 2.0 * (double)g->all_rows * (double)g->n * (double)g->k;
+        break;
+    }
     case OP_ATTENTION:
     case OP_ATTENTION_GRAD: {
         const struct shape_attention *a = &op->shape.attention;
         double pairs = (double)a->batch * (double)a->sequence * (double)a->sequence / 2;
         double products = op->kind == OP_ATTENTION ? 2 : 4;
         count_flops(op, products * 2.0 * pairs * (double)a->heads * (double)a->head, out);
+        break;
+    }
+    case OP_ATTENTION_BLOCK:
+    case OP_ATTENTION_BLOCK_GRAD: {
+        const struct shape_attention *a = &op->shape.attention;
+        double products = op->kind == OP_ATTENTION_BLOCK ? 2 : 4;
+        count_flops(op, products * 2.0 * plan_block_pairs(a) * (double)a->heads * (double)a->head,
+                    out);
         break;
     }
     case OP_EMBED:

@@ -19,6 +19,7 @@
 
 #include "collectives/coll.h"
 #include "topologies/layout.h"
+#include "workloads/schedule.h"
 
 /*
  * Kind and, per kind, the tensors t[0..] it takes: "=" written, "+=" added to, others read. All
@@ -56,8 +57,26 @@
  *                    t2= lse f [b][heads][s], log sum exp of the scaled scores, t3 workspace
  *                                                                                  shape.attention
  * OP_ATTENTION_GRAD  t0 dout, t1 qkv, t2 out, t3 lse f, t4= dqkv, t5 workspace     shape.attention
+ * OP_ATTENTION_BLOCK softmax(q k^T / sqrt(head)) v of some rows of queries over some rows of keys:
+ *                    of each sample rows q_first .. + q_rows of its `sequence`, and kv_first ..
+ *                    + kv_rows of kv_sequence. `causal`: the last query sees all these keys, each one
+ *                    before it one fewer; else all see all
+ *                    t0 qkv as above, of which q is read; t1 kv [b][kv_sequence][2 kv_heads * head]:
+ *                    a row holds all k, then all v; t2= out [b][s][heads * head], t3= lse f [b]
+ *                    [heads][s], both of these queries alone; t4 workspace     shape.attention
+ * OP_ATTENTION_MERGE what two blocks say of the same queries as one: with l = log(e^lse + e^lse2), out
+ *                    e^(lse - l) + out2 e^(lse2 - l), and l
+ *                    t0 out2 [b][s][heads * head], t1 lse2 f [b][heads][s], t2+= out, t3+= lse f, of
+ *                    rows q_first .. + q_rows                                      shape.attention
+ * OP_ATTENTION_BLOCK_GRAD  t0 dout, t1 qkv, t2 kv, t3 out, t4 lse f, these two of all keys together,
+ *                    t5= dq into the columns of q of dqkv, t6= dkv [b][kv_sequence]..., rows as
+ *                    above; "+=" for t5 when add_q, for t6 when add_kv; t7 workspace
+ *                                                                                  shape.attention
+ * OP_MOVE            t0 x, t1= y: for i < n[0], j < n[1] a run of `width` elements from i from[0] + j
+ *                    from[1] to i to[0] + j to[1]; `reversed`: from (n[0] - 1 - i) from[0] instead
+ *                                                                                  shape.move
  * OP_GELU            t0 x, t1= y [n]; tanh form                                    shape.vector
- * OP_GELU_GRAD       t0 dy, t1 x, t2= dx [n]; t2 may be t0                         shape.vector
+ * OP_GELU_GRAD       t0 dy, t1 x, t2= dx [n]; t2 may be t0 or t1                         shape.vector
  * OP_SWIGLU          t0 x [R][2 width]: a row holds gate, then up; t1= silu(gate) up [R][width]
  *                                                                                  shape.rows
  * OP_SWIGLU_GRAD     t0 dy [R][width], t1 x [R][2 width], t2= dx [R][2 width]; t2 may be t1
@@ -74,8 +93,9 @@
  *                    t4 stats f [parts][R][3] of all ranks (OP_CLASS_STATS, gathered), or NONE when
  *                    this rank holds all columns; then columns are first_column .. + W of the
  *                    vocabulary, and rank-local sums count only when first_column is 0  shape.rows
- * OP_SUMSQ           t0 x [n] of op.dtype, t1+= scalars SUMSQ: sum of squares, fp64    shape.vector
- * OP_CLIP            t0 scalars, in place: STEP += 1; NORM = sqrt(SUMSQ) / VALID; LR of the
+ * OP_SUMSQ           t0 x [n] of op.dtype, t1+= scalars SUMSQ: sum of squares, fp64; with t1 the
+ *                    scalars from the second on: EXPERT_SUMSQ                      shape.vector
+ * OP_CLIP            t0 scalars, in place: STEP += 1; NORM = sqrt(SUMSQ + EXPERT_SUMSQ) / VALID; LR of the
  *                    schedule at STEP; SCALE = min(1, clip / (NORM + 1e-6)) / VALID, or 0 and
  *                    SKIPPED += 1 when NORM or LOSS_SUM is not finite or VALID is 0; a copy of
  *                    the scalars goes to the log                                   shape.optimizer
@@ -83,6 +103,25 @@
  *                    [n], t4 scalars, t5= the new value rounded to op.dtype [n], or NONE: nothing
  *                    when SCALE is 0 (decoupled decay; bias correction by STEP - SKIPPED)
  *                                                                                  shape.optimizer
+ * OP_ROUTE           mixture of experts, N = rows tokens of this rank, K = top_k, E experts:
+ *                    t0 logits f of all_rows rows [contexts][parts][..][E], t1= experts i32
+ *                    [N][K], t2= place i32 [N][K]: row of the send buffer, -1: dropped; t3= gates f
+ *                    [N][K], t4= source i32 [sent]: token * K + slot, -1: padding; t5= load f64
+ *                    [E + 3] (not when `again`), t6= share f [sequences][E]: of a sequence's slots,
+ *                    before dropping, those of the expert, times E            shape.route
+ * OP_ROUTE_GRAD      t0 logits as above, t1 experts, t2 dgates f [N][K], t3 share, t4= dlogits f
+ *                    [N][E]                                                        shape.route
+ * OP_PERMUTE         t0 x [N][H], t1 source, t2= sent rows [sent][H]; padding gives 0
+ *                    shape.permute
+ * OP_COMBINE         t0 y [sent][H], t1 place, t2 gates f or NONE (1), t3 out [N][H]: the sum over
+ *                    slots in their order, dropped ones give 0; "+=" when accumulate
+ *                    shape.permute
+ * OP_COMBINE_GRAD    t0 dout [N][H], t1 y [sent][H], t2 gates f, t3 place, t4 source, t5= dy
+ *                    [sent][H] (padding gives 0), t6= dgates f [N][K]              shape.permute
+ * OP_GROUPED_GEMM    blocks of rows, each with the [n][k] matrix W of an expert: y = x W^T
+ *                    (GROUPED_FORWARD: t0 x [rows][k], t1 W [..][n][k], t2= y [rows][n]), dx = dy W
+ *                    (GROUPED_INPUT: t0 dy, t1 W, t2= dx), dW += dy^T x (GROUPED_WEIGHT: t0 dy, t1 x,
+ *                    t2+= dW f [..][n][k])                                         shape.grouped
  * OP_COLLECTIVE      t0 send, t1 receive                                           shape.coll
  */
 #define OP_LIST(X)                                                                                 \
@@ -97,6 +136,10 @@
     X(OP_ROTARY, "rotary")                                                                         \
     X(OP_ATTENTION, "attention")                                                                   \
     X(OP_ATTENTION_GRAD, "attention-grad")                                                         \
+    X(OP_ATTENTION_BLOCK, "attention-block")                                                       \
+    X(OP_ATTENTION_MERGE, "attention-merge")                                                       \
+    X(OP_ATTENTION_BLOCK_GRAD, "attention-block-grad")                                             \
+    X(OP_MOVE, "move")                                                                             \
     X(OP_GELU, "gelu")                                                                             \
     X(OP_GELU_GRAD, "gelu-grad")                                                                   \
     X(OP_SWIGLU, "swiglu")                                                                         \
@@ -108,6 +151,12 @@
     X(OP_SUMSQ, "sumsq")                                                                           \
     X(OP_CLIP, "clip")                                                                             \
     X(OP_ADAMW, "adamw")                                                                           \
+    X(OP_ROUTE, "route")                                                                           \
+    X(OP_ROUTE_GRAD, "route-grad")                                                                 \
+    X(OP_PERMUTE, "permute")                                                                       \
+    X(OP_COMBINE, "combine")                                                                       \
+    X(OP_COMBINE_GRAD, "combine-grad")                                                             \
+    X(OP_GROUPED_GEMM, "grouped-gemm")                                                             \
     X(OP_COLLECTIVE, "collective")
 
 enum op_kind {
@@ -157,14 +206,15 @@ enum plan_buffer {
     PLAN_BUFFERS
 };
 
-/* The doubles of BUFFER_SCALAR. Zeroed at the start of a step: LOSS_SUM, VALID, TOKENS, SUMSQ. */
+/* The doubles of BUFFER_SCALAR. Zeroed at the start of a step: LOSS_SUM to EXPERT_SUMSQ. */
 enum scalar {
-    SCALAR_LOSS_SUM, /* sum of token losses, nats */
-    SCALAR_VALID,    /* valid tokens (mask set) */
-    SCALAR_TOKENS,   /* all positions */
-    SCALAR_SUMSQ,    /* of the unscaled gradient */
-    SCALAR_NORM,     /* gradient norm after division by VALID, before clipping */
-    SCALAR_SCALE,    /* what AdamW multiplies a gradient with; 0: this update is skipped */
+    SCALAR_LOSS_SUM,     /* sum of token losses, nats */
+    SCALAR_VALID,        /* valid tokens (mask set) */
+    SCALAR_TOKENS,       /* all positions */
+    SCALAR_SUMSQ,        /* of the unscaled gradient, experts left out */
+    SCALAR_EXPERT_SUMSQ, /* of that of the experts, where they are divided by themselves */
+    SCALAR_NORM,         /* gradient norm after division by VALID, before clipping */
+    SCALAR_SCALE,        /* what AdamW multiplies a gradient with; 0: this update is skipped */
     SCALAR_LR,
     SCALAR_STEP,    /* optimizer steps done, this one included */
     SCALAR_SKIPPED, /* updates skipped so far (norm not finite) */
@@ -176,6 +226,24 @@ struct tensor {
     int64_t offset; /* bytes */
 };
 
+/*
+ * The positions of a sequence that a rank of cp has rows of: `runs` runs of `rows` positions each,
+ * from first[run] on, in this order. runs 0: all.
+ */
+struct shape_cut {
+    int runs; /* 0, 1 or 2 */
+    int64_t rows, first[2];
+};
+static inline int64_t cut_position(const struct shape_cut *cut, int64_t row)
+{
+    return cut->runs == 0 ? row : cut->first[row / cut->rows] + row % cut->rows;
+}
+/* Rows of a sequence of `whole` positions. */
+static inline int64_t cut_rows(const struct shape_cut *cut, int64_t whole)
+{
+    return cut->runs == 0 ? whole : cut->runs * cut->rows;
+}
+
 struct shape_vector {
     int64_t n;
 };
@@ -183,7 +251,8 @@ struct shape_rows {
     int64_t rows;
     int64_t width;        /* H; the columns W of logits that this rank holds; F of OP_SWIGLU* */
     int64_t valid;        /* of the W columns those that exist; OP_EMBED*: rows of wte that exist */
-    int64_t sequence;     /* OP_EMBED*: rows per sequence */
+    int64_t sequence;     /* OP_EMBED*: positions of a sequence */
+    struct shape_cut cut; /* OP_EMBED*: those of them that rows are of */
     int64_t first_column; /* split vocabulary: index of this rank's first column or row of wte */
     int64_t first_row;    /* rows of a longer batch: index of the first in it (OP_EMBED*) */
     int parts;            /* ranks that share the vocabulary; 0 or 1: all is here (OP_EMBED*,
@@ -208,11 +277,21 @@ struct shape_attention {
     int heads, kv_heads, head; /* head: width of one */
     float theta;               /* OP_ROTARY: base of the angles */
     bool inverse;              /* OP_ROTARY */
+    struct shape_cut cut;      /* OP_ROTARY: positions of the `sequence` rows */
+    /* OP_ATTENTION_BLOCK*, OP_ATTENTION_MERGE */
+    int64_t q_first, q_rows, kv_sequence, kv_first, kv_rows;
+    bool causal, add_q, add_kv;
+};
+struct shape_move {
+    int64_t n[2], from[2], to[2]; /* strides in elements */
+    int64_t width;
+    bool reversed;
 };
 struct shape_input {
     int64_t first; /* sample within the global batch of the step */
     int64_t samples;
     int64_t sequence;
+    struct shape_cut cut; /* the rows that are delivered of each sample */
 };
 struct shape_optimizer {
     int64_t n;           /* OP_ADAMW: elements */
@@ -221,13 +300,59 @@ struct shape_optimizer {
     int64_t warm_up,
         decay_steps; /* optimizer steps; lr rises linearly, then follows half a cosine to lr_min */
 };
+/*
+ * How tokens come to experts: ROUTING_BALANCED and ROUTING_SKEWED are functions of seed, layer and
+ * the index of the token in the global batch, so that all counts are known when the plan is made;
+ * ROUTING_LEARNED takes the largest logits. workloads/routing.h defines all three.
+ */
+enum routing_kind { ROUTING_BALANCED, ROUTING_SKEWED, ROUTING_LEARNED };
+enum { EXPERTS_MOST = 256, TOP_K_MOST = 16 };
+
+/*
+ * Of the all_rows of whole sequences a rank of cp has all_rows / contexts, cut in one run of each
+ * sequence or in two as context.h says. Of these, row r is row r / (lead * parts) * lead + r % lead
+ * of part r / lead % parts. This rank's are those of its context and part.
+ */
+struct shape_route {
+    int64_t rows, all_rows; /* N; rows whose logits are at hand: [contexts][parts][N] */
+    int64_t sequence;
+    int64_t lead;
+    int parts, part;
+    int contexts, context, runs; /* contexts 0 or 1: whole sequences are here */
+    int experts, top_k;
+    enum routing_kind kind;
+    int64_t capacity;     /* slots of a sequence that an expert takes, the first in order; 0: all */
+    int64_t sent;         /* rows of the send buffer */
+    const int32_t *first; /* [E] where the rows of an expert begin in it; of the plan */
+    const uint32_t *threshold; /* [E] skewed: cumulative, last 2^32 - 1; of the plan */
+    uint64_t key;              /* of the layer */
+    int64_t first_token;       /* index of row 0 in the global batch */
+    float balance;             /* coefficient of the load-balance loss */
+    bool counted;              /* this rank's rows: in load, and in the load-balance loss */
+};
+struct shape_permute {
+    int64_t rows, sent, width; /* N; rows of the send buffer; H */
+    int top_k;
+    bool accumulate;
+};
+enum grouped_form { GROUPED_FORWARD, GROUPED_INPUT, GROUPED_WEIGHT };
+struct shape_grouped {
+    enum grouped_form form;
+    int blocks;
+    const int64_t *rows;  /* [blocks], one behind the other; of the plan */
+    const int32_t *which; /* [blocks] matrix of each, from the first here; of the plan */
+    int64_t all_rows, matrices;
+    int64_t n, k;
+    int64_t rows_valid; /* counted as model FLOPs */
+};
 struct shape_coll {
     struct coll coll;
     enum axis axis;
     int direction; /* 0; pp: 0 down, 1 up; shard: 0 gather, 1 reduce */
 };
 
-enum { OP_TENSORS = 8, OP_WAITS = 6 };
+enum { PLAN_GROUP = 2 }; /* most calls of one post: a send, and a receive of its direction */
+enum { OP_TENSORS = 8, OP_WAITS = 8 };
 
 struct op {
     enum op_kind kind;
@@ -236,6 +361,7 @@ struct op {
     int stream;       /* 0 compute, 1 + index in plan.channel, or plan_copy_stream() */
     int layer;        /* -1: outside the layers */
     int micro;        /* micro-batch, -1: once a step */
+    int slot;         /* 1 + index in the stage's list (schedule.h); 0: outside */
     int n_waits;
     int wait[OP_WAITS]; /* ops on other streams that must have finished; index < own */
     struct tensor t[OP_TENSORS];
@@ -248,9 +374,14 @@ struct op {
         struct shape_optimizer optimizer;
         struct shape_coll coll;
         struct shape_cast cast;
+        struct shape_move move;
+        struct shape_route route;
+        struct shape_permute permute;
+        struct shape_grouped grouped;
     } shape;
-    bool again;   /* recomputed in backward: executed, but no model FLOPs */
-    bool awaited; /* set by seal: an op on another stream waits for this one */
+    bool again;     /* recomputed in backward: executed, but no model FLOPs */
+    bool with_next; /* a call that is posted as one with the next op, of the same stream */
+    bool awaited;   /* set by seal: an op on another stream waits for this one */
 };
 
 /* A communication stream: one axis in one direction. */
@@ -258,7 +389,7 @@ struct plan_channel {
     enum axis axis;
     int direction;
 };
-enum { PLAN_CHANNELS = 8 };
+enum { PLAN_CHANNELS = 16 };
 
 /*
  * A parameter of the model, as this rank computes with it: the whole tensor, or a tensor-parallel
@@ -281,6 +412,7 @@ struct plan_tensor {
     struct plan_span span[PLAN_SPANS];
     int copies;     /* ranks of the tp group that hold each element: 1, or more when replicated */
     bool counted;   /* this rank is the one of those copies that counts in sums over ranks */
+    bool expert;    /* of one expert: the ranks of AXIS_EDP hold the same, where ep divides them */
     int unit;       /* what is gathered and let go together: 0 the embeddings, 1 + l layer l, then
                        the head */
     int64_t offset; /* elements from the start of BUFFER_PARAMETER and BUFFER_GRADIENT (of the unit
@@ -330,10 +462,14 @@ struct plan {
     bool copy_stream;            /* batches come on a stream of their own */
     int64_t bytes[PLAN_BUFFERS]; /* size of each arena */
     int micro_batches;           /* accumulation steps A */
+    struct schedule schedule;    /* pp = 1: of one stage */
     int64_t samples;             /* of this rank a step */
     int64_t global_batch;        /* samples a step of the whole point */
     int64_t sequence;
     struct plan_totals totals; /* filled by seal */
+    struct tensor load;        /* experts: f64 [layers][experts + 3], see OP_ROUTE; or NONE */
+    void **kept;               /* [n_kept] tables that shapes point to, owned */
+    int n_kept;
     bool sealed;
 };
 
@@ -364,6 +500,9 @@ void plan_piece_runs(const struct plan *plan, const struct plan_piece *piece,
                                  int64_t count),
                      void *arg);
 
+/* Zeroed memory of the plan's own for a table of a shape. */
+void *plan_keep(struct plan *plan, size_t bytes);
+
 /* Take `bytes` of an arena, aligned to 64; returns the tensor. */
 struct tensor plan_take(struct plan *plan, enum plan_buffer buffer, int64_t bytes);
 
@@ -377,8 +516,15 @@ int plan_seal(struct plan *plan);
 /*
  * A digest of the calls on an axis (kind, dtype, count, peer in order): members of a group compare
  * it before they start. Plans that make no call on the axis have the digest of the empty sequence.
+ * Transfers are apart, since each member makes others: plan_digest_transfers is the sum over peers of a
+ * digest of what the two exchange, negative on the later of them, so that over a group it is 0.
  */
 uint64_t plan_digest(const struct plan *plan, enum axis axis);
+uint64_t plan_digest_transfers(const struct plan *plan, enum axis axis);
+
+/* Pairs of a query and a key that an OP_ATTENTION_BLOCK* counts of each head: all, or under the mask
+ * what lies below it and half of the diagonal square, as OP_ATTENTION counts half of all. */
+double plan_block_pairs(const struct shape_attention *shape);
 
 /* Sum over the ops alone, without the model's formula: what seal puts into totals. */
 void plan_count(const struct plan *plan, struct plan_totals *out);

@@ -59,6 +59,44 @@ static int class_of(struct play *play, const struct plan *plan)
     return play->n_classes++;
 }
 
+/* ---- all-to-all-v: tables live no longer than their plan ---- */
+
+/* Of call `n` of its axis: what this rank sends to each member counts up, what it receives down, under
+ * a number of its own; so a group whose members agree comes to 0. */
+static void add_parts(uint64_t *sums, const struct shape_coll *call, const struct group *group,
+                      uint64_t n)
+{
+    uint64_t *sum = &sums[(size_t)group->first * AXIS_COUNT + (size_t)call->axis];
+    uint64_t me = (uint64_t)group->me;
+    for (int i = 0; i < group->size; i++) {
+        uint64_t other = (uint64_t)i;
+        *sum += mix(mix(mix(mix(1, n), me), other), (uint64_t)call->coll.send[i]);
+        *sum -= mix(mix(mix(mix(1, n), other), me), (uint64_t)call->coll.recv[i]);
+    }
+}
+
+static void add_plan_parts(uint64_t *sums, const struct plan *plan)
+{
+    uint64_t n[AXIS_COUNT] = {0};
+    for (int i = 0; i < plan->n_ops; i++) {
+        const struct shape_coll *call = &plan->ops[i].shape.coll;
+        if (plan->ops[i].kind == OP_COLLECTIVE && call->coll.kind == COLL_ALL_TO_ALL_V)
+            add_parts(sums, call, &plan->layout.group[call->axis], n[call->axis]++);
+    }
+}
+
+static int check_parts(const struct play *play, const uint64_t *sums)
+{
+    for (int r = 0; r < play->n_ranks; r++)
+        for (int axis = 0; axis < AXIS_COUNT; axis++)
+            if (sums[(size_t)r * AXIS_COUNT + (size_t)axis] != 0)
+                return fail(FAIL_WRONG,
+                            "check: members of the %s group from rank %d send each other other "
+                            "parts in an all-to-all-v than they expect",
+                            axis_name(axis), r);
+    return 0;
+}
+
 /* ---- sums ---- */
 
 static void add_plan(struct plan_check *out, const struct plan *plan, int rank)
@@ -79,7 +117,8 @@ static void add_plan(struct plan_check *out, const struct plan *plan, int rank)
     traffic_of_plan(plan, out->traffic);
 }
 
-static int read_plans(struct play *play, struct plan_check *out, plan_check_make *make, void *arg)
+static int read_plans(struct play *play, struct plan_check *out, plan_check_make *make, void *arg,
+                      uint64_t *parts)
 {
     for (int r = 0; r < play->n_ranks; r++) {
         struct plan plan;
@@ -93,6 +132,7 @@ static int read_plans(struct play *play, struct plan_check *out, plan_check_make
         out->calls += n;
         out->longest = n > out->longest ? n : out->longest;
         add_plan(out, &plan, r);
+        add_plan_parts(parts, &plan);
         plan_release(&plan);
     }
     return 0;
@@ -101,15 +141,19 @@ static int read_plans(struct play *play, struct plan_check *out, plan_check_make
 int plan_check_all(struct plan_check *out, int n_ranks, plan_check_make *make, void *arg)
 {
     struct play play = {.n_ranks = n_ranks};
+    uint64_t *parts = NULL;
     int rc = 0;
     memset(out, 0, sizeof *out);
     play.ranks = must_alloc((size_t)n_ranks, sizeof *play.ranks);
-    TRY(read_plans(&play, out, make, arg));
+    parts = must_alloc((size_t)n_ranks * AXIS_COUNT, sizeof *parts);
+    TRY(read_plans(&play, out, make, arg, parts));
     out->n_ranks = n_ranks;
     out->n_classes = play.n_classes;
     TRY(play_groups(&play));
     TRY(play_calls(&play));
+    TRY(check_parts(&play, parts));
 out:
+    free(parts);
     free(play.ranks);
     free(play.classes);
     free(play.calls);

@@ -5,7 +5,7 @@
 
 #include "base/err.h"
 
-enum { DIRECTIONS = 2, CHANNELS = AXIS_COUNT * DIRECTIONS };
+enum { DIRECTIONS = 3, CHANNELS = AXIS_COUNT * DIRECTIONS };
 
 /* Those of one group that have come to their next call. */
 struct gathering {

@@ -22,12 +22,18 @@ static int check_overlap(const char *overlap)
         size_t length = strcspn(at, ",");
         char word[64] = "";
         memcpy(word, at, length < sizeof word ? length : sizeof word - 1);
-        if (length == 0 || !policy_overlaps("grad,param,tp", word))
+        if (length == 0 || !policy_overlaps("grad,param,tp,cp", word))
             return fail(FAIL_USAGE,
-                        "--overlap: found \"%s\", wanted some of grad,param,tp, or none", overlap);
+                        "--overlap: found \"%s\", wanted some of grad,param,tp,cp, or none",
+                        overlap);
         at += length;
     } while (*at++ == ',');
     return 0;
+}
+
+int policy_choice_of(int index)
+{
+    return index == 0 ? CHOICE_AUTO : index == 1 ? CHOICE_ON : CHOICE_OFF;
 }
 
 int policy_choose(struct policy *policy, const struct policy_choice *choice)
@@ -45,11 +51,15 @@ int policy_choose(struct policy *policy, const struct policy_choice *choice)
     policy->overlap_gradients = policy_overlaps(choice->overlap, "grad");
     policy->overlap_parameters = policy_overlaps(choice->overlap, "param");
     policy->overlap_tensor = policy_overlaps(choice->overlap, "tp");
+    policy->overlap_context = policy_overlaps(choice->overlap, "cp");
+    policy->cp_kind = (enum cp_kind)choice->cp_kind;
     policy->tp_chunks = (int)choice->tp_chunks;
     policy->sequence_parallel = choice->sequence_parallel;
     policy->shard_stage = (int)choice->shard_stage;
     policy->fsdp_prefetch = (int)choice->fsdp_prefetch;
-    policy->fsdp_reshard = choice->fsdp_reshard;
-    policy->reduce_every = choice->reduce == 0;
-    return 0;
+    policy->fsdp_reshard = policy_choice_of(choice->fsdp_reshard);
+    policy->reduce_every = policy_choice_of(choice->reduce);
+    policy->schedule = (enum schedule_kind)choice->schedule;
+    policy->virtual_stages = (int)choice->virtual_stages;
+    return routing_parse(choice->routing, choice->capacity, &policy->routing);
 }

@@ -15,10 +15,6 @@ int shard_check(const struct layout *layout, const struct policy *policy)
     if (policy->fsdp_prefetch < 0)
         return fail(FAIL_USAGE, "shard: %d units of prefetch: wanted a number from 0",
                     policy->fsdp_prefetch);
-    if (d->cp > 1)
-        return fail(FAIL_ABSENT,
-                    "layout: shard=%d with cp=%d: this version shards over dp alone; ask for cp=1",
-                    d->shard, d->cp);
     return 0;
 }
 
@@ -85,10 +81,11 @@ static void shard_open(struct build *b)
     b->split_state = s;
     s->n = layout->group[AXIS_SHARD].size;
     s->me = layout->group[AXIS_SHARD].me;
-    s->replicas = layout->group[AXIS_REPLICATE].size;
+    s->copies = layout->group[AXIS_REPLICATE].size * layout->group[AXIS_CP].size;
     s->n_units = (int)b->model->layers + 2;
     s->unit = must_alloc((size_t)s->n_units, sizeof *s->unit);
-    s->whole_gradients = b->policy->shard_stage == 1 || !b->policy->reduce_every;
+    s->whole_gradients =
+        b->policy->shard_stage == 1 || !policy_reduces_every(b->policy, layout->degrees.pp);
     measure_units(b, s);
     place_state(b, s);
     shard_plan_gathers(b, s);

@@ -26,14 +26,15 @@
  * is reduce-scattered: in the first micro-batch into the fp32 accumulators (BUFFER_SHARD), later
  * beside them and added. With reduce_every off, stages 2 and 3 hold whole gradients and reduce in
  * the last micro-batch, as stage 1 does. Gradients that travel as bf16 are cast before and after.
- * Where the shard group is smaller than dp (HSDP), the accumulators are summed over AXIS_REPLICATE
- * after the last micro-batch of a unit.
+ * After the last micro-batch of a unit the accumulators are summed over the ranks that hold the same
+ * shard: those of AXIS_CP, whose rows are of the same samples, then those of AXIS_REPLICATE where the
+ * shard group is smaller than dp (HSDP).
  *
  * Calls a step of a rank, n ranks of the shard group, r of the replicate group, padded elements P of
  * a unit, e and g bytes of a parameter and of a gradient on its way, A micro-batches:
  *   gather     (n-1)/n e P each: stage 3 once per use above and micro-batch, stages 1 and 2 once
  *   reduce     (n-1)/n g P each: A times, or once where reduced in the last
- *   replicate  2 (r-1)/r g P/n
+ *   replicate  2 (r-1)/r g P/n, and the same over cp
  * and one sum of squares over shard, 2 (n-1)/n 8.
  */
 #ifndef WORKLOADS_SHARD_H
@@ -86,7 +87,8 @@ struct shard_arrival {
 };
 
 struct shard {
-    int n, me, replicas;
+    int n, me;
+    int copies; /* ranks that hold the same shard: of the replicate group, and of cp */
     int n_units;
     struct shard_unit *unit; /* [n_units] */
     bool whole_gradients;

@@ -5,32 +5,60 @@
 
 /* ---- the plan of a step ---- */
 
-/* Units in the order in which a step uses them: one list for all micro-batches. */
+static void add_use(struct shard *s, int unit)
+{
+    s->use[s->n_uses++] = unit;
+}
+
+/* The head, which a tied one shares with the embeddings. */
+static void add_head_use(const struct build *b, struct shard *s)
+{
+    add_use(s, s->n_units - 1);
+    if (b->model->tied)
+        add_use(s, UNIT_EMBEDDING);
+}
+
+/* Of a slot of the schedule: forward in order, backward in reverse. */
+static void add_slot_uses(struct build *b, struct shard *s, const struct schedule_slot *slot)
+{
+    const struct build_pipeline *p = &b->pipe;
+    bool embeds = p->first && slot->chunk == 0, alone = p->schedule.stages == 1;
+    bool head = p->last && slot->chunk == p->schedule.chunks - 1;
+    int first, end;
+    pipeline_layers(b, slot->chunk, &first, &end);
+    if (slot->part == PART_FORWARD) {
+        if (embeds)
+            add_use(s, UNIT_EMBEDDING);
+        for (int layer = first; layer < end; layer++)
+            add_use(s, 1 + layer);
+        if (head)
+            add_head_use(b, s);
+    } else if (slot->part == PART_BACKWARD) {
+        if (head && !alone) /* alone: one use with forward */
+            add_head_use(b, s);
+        for (int layer = end - 1; layer >= first; layer--)
+            add_use(s, 1 + layer);
+    }
+}
+
+/* Units in the order in which a step uses them. */
 static void list_uses(struct build *b, struct shard *s)
 {
-    int layers = s->n_units - 2, head = s->n_units - 1, n = 0;
-    size_t most = (size_t)b->plan->micro_batches * (size_t)(2 * layers + 3);
+    size_t most = (size_t)b->pipe.n_items * (size_t)(b->pipe.most_layers + 3);
     s->use = must_alloc(most, sizeof *s->use);
     s->served = must_alloc(most, sizeof *s->served);
-    for (int micro = 0; micro < b->plan->micro_batches; micro++) {
-        for (int u = 0; u <= layers; u++)
-            s->use[n++] = u;
-        s->use[n++] = head;
-        if (b->model->tied)
-            s->use[n++] = UNIT_EMBEDDING;
-        for (int u = layers; u > 0; u--)
-            s->use[n++] = u;
-    }
-    s->n_uses = n;
+    for (int i = 0; i < b->pipe.n_items; i++)
+        if (b->pipe.items[i].act == ACT_COMPUTE)
+            add_slot_uses(b, s, &b->pipe.items[i].slot);
 }
 
 /* Are weights that were gathered for use `earlier` still there at the next use of the unit? */
 static bool is_kept(const struct build *b, const struct shard *s, int earlier, int use)
 {
-    int per_micro = s->n_uses / b->plan->micro_batches;
+    int pp = b->plan->layout.degrees.pp, per_micro = s->n_uses / b->plan->micro_batches;
     if (b->policy->shard_stage < 3)
         return true;
-    return !b->policy->fsdp_reshard && earlier / per_micro == use / per_micro;
+    return !policy_reshards(b->policy, pp) && (pp > 1 || earlier / per_micro == use / per_micro);
 }
 
 static void list_gathers(struct build *b, struct shard *s)
@@ -82,7 +110,7 @@ static int prefetch_of(const struct build *b)
 void shard_plan_gathers(struct build *b, struct shard *s)
 {
     int layers = s->n_units - 2, ring = prefetch_of(b) + 1;
-    if (b->policy->shard_stage == 3 && b->policy->fsdp_reshard)
+    if (b->policy->shard_stage == 3 && policy_reshards(b->policy, b->plan->layout.degrees.pp))
         s->weight_ring = ring < layers ? ring : layers;
     list_uses(b, s);
     list_gathers(b, s);
@@ -144,7 +172,7 @@ static void post_ahead(struct build *b, struct shard *s, int use)
 static void begin_gradients(struct build *b, const struct shard *s, int use)
 {
     int per_micro = s->n_uses / b->plan->micro_batches, unit = s->use[use];
-    if (use % per_micro < s->n_units - 1)
+    if (s->whole_gradients || use % per_micro < s->n_units - 1)
         return;
     shard_begin_gradient(b, unit);
     if (use % per_micro == per_micro - 1 && !b->model->tied)

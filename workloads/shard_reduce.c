@@ -56,7 +56,7 @@ static void take_arrivals(struct build *b, struct shard *s)
     }
     if (is_narrow(b) && adds)
         s->sum = build_take_wide(b, BUFFER_WIRE, largest_share(s, 0, s->n_units));
-    if (is_narrow(b) && s->replicas > 1)
+    if (is_narrow(b) && s->copies > 1)
         s->replicated = plan_take(b->plan, BUFFER_WIRE, b->plan->n_state * size);
 }
 
@@ -113,7 +113,7 @@ static int call_of(struct build *b, enum coll_kind kind, enum axis axis, struct 
 {
     struct build_call call = {.kind = kind,
                               .axis = axis,
-                              .direction = axis == AXIS_SHARD,
+                              .direction = axis == AXIS_CP ? CONTEXT_DENSE : axis == AXIS_SHARD,
                               .dtype = b->policy->grad_dtype,
                               .count = count,
                               .phase = PHASE_REDUCE,
@@ -122,19 +122,23 @@ static int call_of(struct build *b, enum coll_kind kind, enum axis axis, struct 
     return build_collective(b, &call, after);
 }
 
-/* The accumulators of a unit are complete on this rank: sum them over the replicas (HSDP). */
+/* The accumulators of a unit are complete on this rank: sum them over who holds the same shard. */
 static void replicate(struct build *b, struct shard *s, struct shard_unit *unit)
 {
     struct tensor sums = accumulators(unit);
     int after = unit->reduced;
-    if (s->replicas == 1)
+    if (s->copies == 1)
         return;
     if (is_narrow(b)) {
         sums = build_at(s->replicated, unit->state, wire_size(b));
         after =
             build_cast(b, accumulators(unit), DTYPE_F32, sums, b->policy->grad_dtype, unit->share);
     }
-    unit->reduced = call_of(b, COLL_ALL_REDUCE, AXIS_REPLICATE, sums, sums, unit->share, after);
+    static const enum axis axes[] = {AXIS_CP, AXIS_REPLICATE};
+    for (int i = 0; i < 2; i++)
+        if (b->plan->layout.group[axes[i]].size > 1)
+            after = call_of(b, COLL_ALL_REDUCE, axes[i], sums, sums, unit->share, after);
+    unit->reduced = after;
 }
 
 /* What has arrived goes into the accumulators. */
@@ -252,7 +256,7 @@ static void accumulate_all(struct build *b, struct shard *s)
 /* Sums over replicas that travelled as bf16 go back into the accumulators. */
 static void widen(struct build *b, struct shard *s)
 {
-    if (!is_narrow(b) || s->replicas == 1)
+    if (!is_narrow(b) || s->copies == 1)
         return;
     for (int u = 0; u < s->n_units; u++) {
         struct shard_unit *unit = &s->unit[u];

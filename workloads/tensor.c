@@ -11,7 +11,7 @@ enum { GATHER, REDUCE }; /* directions of the tp axis */
 /* ---- calls ---- */
 
 /* Chunk `chunk` of [L][H], gathered to its place in [R][H]. */
-static int gather_rows(struct build *b, struct tensor x, int chunk, int after)
+static int gather_rows(struct build *b, struct tensor x, struct tensor to, int chunk, int after)
 {
     int64_t local = b->local_rows / b->policy->tp_chunks, size = build_element(b);
     struct build_call call = {.kind = COLL_ALL_GATHER,
@@ -21,8 +21,11 @@ static int gather_rows(struct build *b, struct tensor x, int chunk, int after)
                               .count = local * b->h,
                               .phase = b->phase,
                               .send = build_at(x, chunk * local * b->h, size),
-                              .receive = build_at(b->gathered, chunk * local * b->tp * b->h, size)};
-    return build_collective(b, &call, after);
+                              .receive = build_at(to, chunk * local * b->tp * b->h, size)};
+    int op = build_collective(b, &call, after);
+    if (b->pipe.arrived >= 0 && x.buffer == b->dx.buffer && x.offset == b->dx.offset)
+        plan_wait(b->plan, op, b->pipe.arrived); /* no compute op may have waited for it yet */
+    return op;
 }
 
 /* Chunk `chunk` of partial sums [R][H]: to [L][H] under sequence parallel, else summed in place. */
@@ -58,20 +61,35 @@ struct tensor tensor_gather(struct build *b, struct tensor x)
         return x;
     int after = b->last;
     for (int chunk = 0; chunk < b->policy->tp_chunks; chunk++)
-        build_await(b, gather_rows(b, x, chunk, after));
+        build_await(b, gather_rows(b, x, b->gathered, chunk, after));
     return b->gathered;
 }
 
 /* Start gathering x; without overlap the compute stream waits here, else at op[chunk]. */
-static struct tensor start_gather(struct build *b, struct tensor x, int *op)
+static struct tensor start_gather_to(struct build *b, struct tensor x, struct tensor to, int *op)
 {
     int after = b->last;
     for (int chunk = 0; chunk < b->policy->tp_chunks; chunk++) {
-        op[chunk] = b->sequence_parallel ? gather_rows(b, x, chunk, after) : -1;
+        op[chunk] = b->sequence_parallel ? gather_rows(b, x, to, chunk, after) : -1;
         if (!b->policy->overlap_tensor)
             build_await(b, op[chunk]);
     }
-    return b->sequence_parallel ? b->gathered : x;
+    return b->sequence_parallel ? to : x;
+}
+
+static struct tensor start_gather(struct build *b, struct tensor x, int *op)
+{
+    return start_gather_to(b, x, b->gathered, op);
+}
+
+/* dy for this product and, `later`, for dW: whole rows are gathered where they are kept. */
+static struct tensor start_keeping(struct build *b, struct tensor dy, int *op)
+{
+    if (!b->later)
+        return start_gather(b, dy, op);
+    if (!b->sequence_parallel)
+        build_cast(b, dy, b->plan->dtype, b->keep, b->plan->dtype, b->local_rows * b->h);
+    return start_gather_to(b, dy, b->keep, op);
 }
 
 static int last_chunk(const struct build *b)
@@ -149,7 +167,7 @@ void tensor_column_grad(struct build *b, struct tensor dy, struct tensor x, int 
         gathered[chunk] = reduced[chunk] = -1;
     if (is_gathered)
         x = b->gathered;
-    else
+    else if (!b->later)
         x = start_gather(b, x, gathered);
     for (int chunk = 0; chunk <= last_chunk(b); chunk++) {
         product_rows(b, dy, w, false, part, n_valid, no_tensor, chunk);
@@ -158,7 +176,8 @@ void tensor_column_grad(struct build *b, struct tensor dy, struct tensor x, int 
             build_await(b, reduced[chunk]);
     }
     build_await(b, gathered[last_chunk(b)]);
-    weight_grad(b, dy, x, w, n_valid);
+    if (!b->later)
+        weight_grad(b, dy, x, w, n_valid);
     if (bias >= 0)
         build_finished(b, bias, build_bias_grad(b, dy, bias, b->rows, b->plan->tensors[bias].rows));
     build_await(b, reduced[last_chunk(b)]);
@@ -186,14 +205,32 @@ void tensor_row_grad(struct build *b, struct tensor dy, struct tensor x, int w, 
 {
     int gathered[TENSOR_CHUNKS];
     int64_t width = b->plan->tensors[w].rows;
-    struct tensor all = start_gather(b, dy, gathered);
+    struct tensor all = start_keeping(b, dy, gathered);
     if (bias >= 0)
         build_finished(b, bias, build_bias_grad(b, dy, bias, b->local_rows, width));
     for (int chunk = 0; chunk < b->policy->tp_chunks; chunk++) {
         build_await(b, gathered[chunk]);
         product_rows(b, all, w, false, dx, width, no_tensor, chunk);
     }
-    weight_grad(b, all, x, w, width);
+    if (!b->later)
+        weight_grad(b, all, x, w, width);
+}
+
+/* ---- dW alone ---- */
+
+void tensor_column_weight(struct build *b, struct tensor dy, struct tensor x, int w,
+                          int64_t n_valid)
+{
+    int gathered[TENSOR_CHUNKS];
+    x = start_gather(b, x, gathered);
+    for (int chunk = 0; chunk < b->policy->tp_chunks; chunk++)
+        build_await(b, gathered[chunk]);
+    weight_grad(b, dy, x, w, n_valid);
+}
+
+void tensor_row_weight(struct build *b, struct tensor dy, struct tensor x, int w)
+{
+    weight_grad(b, dy, x, w, b->plan->tensors[w].rows);
 }
 
 /* ---- gradients of what is held whole ---- */
@@ -289,7 +326,7 @@ int tensor_check(const struct model *model, const struct layout *layout,
                  const struct policy *policy)
 {
     int tp = layout->group[AXIS_TP].size, rc = 0;
-    int64_t rows = policy->micro_batch * model->sequence;
+    int64_t rows = policy->micro_batch * (model->sequence / layout->group[AXIS_CP].size);
     int64_t parts = policy->tp_chunks * (policy->sequence_parallel ? tp : 1);
     if (policy->tp_chunks < 1 || policy->tp_chunks > TENSOR_CHUNKS)
         return fail(FAIL_USAGE, "tp-chunks: found %d, wanted 1 to %d", policy->tp_chunks,
@@ -300,7 +337,8 @@ int tensor_check(const struct model *model, const struct layout *layout,
                     "tp above 1",
                     policy->tp_chunks);
     TRY(check_share(model, "the heads,", model->heads, tp));
-    TRY(check_share(model, "the inner width of the MLP,", model->ffn, tp));
+    if (model->experts == 0)
+        TRY(check_share(model, "the inner width of the MLP,", model->ffn, tp));
     TRY(check_share(model, "the padded vocabulary,", model_padded_vocabulary(model), tp));
     if (model->kv_heads % tp != 0 && tp % model->kv_heads != 0)
         TRY(check_share(model, "the kv heads,", model->kv_heads, tp));

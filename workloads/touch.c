@@ -36,7 +36,8 @@ int64_t touch_bytes(const struct touch *touch)
 
 static void input(struct list *list)
 {
-    int64_t rows = list->op->shape.input.samples * list->op->shape.input.sequence;
+    const struct shape_input *s = &list->op->shape.input;
+    int64_t rows = s->samples * cut_rows(&s->cut, s->sequence);
     add(list, 0, rows, DTYPE_I32, WRITES);
     add(list, 1, rows, DTYPE_I32, WRITES);
     add(list, 2, rows, DTYPE_U8, WRITES);
@@ -121,6 +122,114 @@ static void attention(struct list *list)
     }
 }
 
+/* Whole rows of samples, and of q those that hold k and v too: what lies between is not told apart. */
+static void attention_block(struct list *list)
+{
+    const struct op *op = list->op;
+    const struct shape_attention *s = &op->shape.attention;
+    int64_t rows = s->batch * s->sequence, lse = rows * s->heads, out = lse * s->head;
+    int64_t qkv = rows * (s->heads + 2 * s->kv_heads) * s->head;
+    int64_t kv = s->batch * s->kv_sequence * 2 * s->kv_heads * s->head;
+    int64_t workspace = kernels_attention_workspace(s) / (int64_t)sizeof(float);
+    if (op->kind == OP_ATTENTION_BLOCK) {
+        add(list, 0, qkv, op->dtype, READS);
+        add(list, 1, kv, op->dtype, READS);
+        add(list, 2, out, op->dtype, BOTH);
+        add(list, 3, lse, DTYPE_F32, BOTH);
+        add(list, 4, workspace, DTYPE_F32, BOTH);
+    } else if (op->kind == OP_ATTENTION_MERGE) {
+        add(list, 0, out, op->dtype, READS);
+        add(list, 1, lse, DTYPE_F32, READS);
+        add(list, 2, out, op->dtype, BOTH);
+        add(list, 3, lse, DTYPE_F32, BOTH);
+    } else {
+        add(list, 0, out, op->dtype, READS);
+        add(list, 1, qkv, op->dtype, READS);
+        add(list, 2, kv, op->dtype, READS);
+        add(list, 3, out, op->dtype, READS);
+        add(list, 4, lse, DTYPE_F32, READS);
+        add(list, 5, qkv, op->dtype, BOTH);
+        add(list, 6, kv, op->dtype, BOTH);
+        add(list, 7, workspace, DTYPE_F32, BOTH);
+    }
+}
+
+/* From the first run to the end of the last. */
+static void move(struct list *list)
+{
+    const struct shape_move *s = &list->op->shape.move;
+    int64_t from = s->width, to = s->width;
+    for (int i = 0; i < 2; i++) {
+        from += (s->n[i] - 1) * s->from[i];
+        to += (s->n[i] - 1) * s->to[i];
+    }
+    add(list, 0, from, list->op->dtype, READS);
+    add(list, 1, to, list->op->dtype, to == s->n[0] * s->n[1] * s->width ? WRITES : BOTH);
+}
+
+static void route(struct list *list)
+{
+    const struct op *op = list->op;
+    const struct shape_route *s = &op->shape.route;
+    int64_t slots = s->rows * s->top_k;
+    add(list, 0, s->all_rows * s->experts, DTYPE_F32, READS);
+    if (op->kind == OP_ROUTE) {
+        add(list, 1, slots, DTYPE_I32, WRITES);
+        add(list, 2, slots, DTYPE_I32, WRITES);
+        add(list, 3, slots, DTYPE_F32, WRITES);
+        add(list, 4, s->sent, DTYPE_I32, WRITES);
+        add(list, 5, op->again ? 0 : s->experts + 3, DTYPE_F64, BOTH);
+        add(list, 6, s->all_rows / s->sequence * s->experts, DTYPE_F32, WRITES);
+    } else {
+        add(list, 1, slots, DTYPE_I32, READS);
+        add(list, 2, slots, DTYPE_F32, READS);
+        add(list, 3, s->all_rows / s->sequence * s->experts, DTYPE_F32, READS);
+        add(list, 4, s->rows * s->experts, DTYPE_F32, WRITES);
+    }
+}
+
+static void permute(struct list *list)
+{
+    const struct op *op = list->op;
+    const struct shape_permute *s = &op->shape.permute;
+    int64_t tokens = s->rows * s->width, sent = s->sent * s->width, slots = s->rows * s->top_k;
+    if (op->kind == OP_PERMUTE) {
+        add(list, 0, tokens, op->dtype, READS);
+        add(list, 1, s->sent, DTYPE_I32, READS);
+        add(list, 2, sent, op->dtype, WRITES);
+    } else if (op->kind == OP_COMBINE) {
+        add(list, 0, sent, op->dtype, READS);
+        add(list, 1, slots, DTYPE_I32, READS);
+        add(list, 2, slots, DTYPE_F32, READS);
+        add(list, 3, tokens, op->dtype, s->accumulate ? BOTH : WRITES);
+    } else {
+        add(list, 0, tokens, op->dtype, READS);
+        add(list, 1, sent, op->dtype, READS);
+        add(list, 2, slots, DTYPE_F32, READS);
+        add(list, 3, slots, DTYPE_I32, READS);
+        add(list, 4, s->sent, DTYPE_I32, READS);
+        add(list, 5, sent, op->dtype, WRITES);
+        add(list, 6, slots, DTYPE_F32, WRITES);
+    }
+}
+
+static void grouped(struct list *list)
+{
+    const struct op *op = list->op;
+    const struct shape_grouped *s = &op->shape.grouped;
+    int64_t in = s->all_rows * s->k, out = s->all_rows * s->n, w = s->matrices * s->n * s->k;
+    if (s->form == GROUPED_WEIGHT) {
+        add(list, 0, out, op->dtype, READS);
+        add(list, 1, in, op->dtype, READS);
+        add(list, 2, w, DTYPE_F32, BOTH);
+        return;
+    }
+    bool forward = s->form == GROUPED_FORWARD;
+    add(list, 0, forward ? in : out, op->dtype, READS);
+    add(list, 1, w, op->dtype, READS);
+    add(list, 2, forward ? out : in, op->dtype, WRITES);
+}
+
 /* Elementwise: the last tensor is written. */
 static void elementwise(struct list *list, int n_tensors)
 {
@@ -182,7 +291,7 @@ static void scalars(struct list *list)
         add(list, 0, op->shape.vector.n, op->dtype, READS);
         add_scalars(list, 1, SCALAR_SUMSQ, SCALAR_SUMSQ, BOTH);
     } else {
-        add_scalars(list, 0, SCALAR_LOSS_SUM, SCALAR_SUMSQ, READS);
+        add_scalars(list, 0, SCALAR_LOSS_SUM, SCALAR_EXPERT_SUMSQ, READS);
         add_scalars(list, 0, SCALAR_NORM, SCALAR_SKIPPED, BOTH);
     }
 }
@@ -218,12 +327,32 @@ static void plain(struct list *list)
 int touch_op(const struct plan *plan, const struct op *op, struct touch *out)
 {
     static void (*const by_kind[OP_KINDS])(struct list *) = {
-        [OP_INPUT] = input,        [OP_EMBED] = embed,         [OP_EMBED_GRAD] = embed,
-        [OP_NORM] = norm,          [OP_NORM_GRAD] = norm_grad, [OP_GEMM] = gemm,
-        [OP_ROTARY] = attention,   [OP_ATTENTION] = attention, [OP_ATTENTION_GRAD] = attention,
-        [OP_SWIGLU] = swiglu,      [OP_SWIGLU_GRAD] = swiglu,  [OP_CLASS_STATS] = loss,
-        [OP_CROSS_ENTROPY] = loss, [OP_SUMSQ] = scalars,       [OP_CLIP] = scalars,
+        [OP_INPUT] = input,
+        [OP_EMBED] = embed,
+        [OP_EMBED_GRAD] = embed,
+        [OP_NORM] = norm,
+        [OP_NORM_GRAD] = norm_grad,
+        [OP_GEMM] = gemm,
+        [OP_ROTARY] = attention,
+        [OP_ATTENTION] = attention,
+        [OP_ATTENTION_GRAD] = attention,
+        [OP_SWIGLU] = swiglu,
+        [OP_SWIGLU_GRAD] = swiglu,
+        [OP_CLASS_STATS] = loss,
+        [OP_CROSS_ENTROPY] = loss,
+        [OP_SUMSQ] = scalars,
+        [OP_CLIP] = scalars,
         [OP_ADAMW] = adamw,
+        [OP_MOVE] = move,
+        [OP_ATTENTION_BLOCK] = attention_block,
+        [OP_ATTENTION_MERGE] = attention_block,
+        [OP_ATTENTION_BLOCK_GRAD] = attention_block,
+        [OP_ROUTE] = route,
+        [OP_ROUTE_GRAD] = route,
+        [OP_PERMUTE] = permute,
+        [OP_COMBINE] = permute,
+        [OP_COMBINE_GRAD] = permute,
+        [OP_GROUPED_GEMM] = grouped,
     };
     struct list list = {op, out, 0};
     if (op->kind == OP_COLLECTIVE)

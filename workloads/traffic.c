@@ -17,6 +17,8 @@ static int neighbours(const struct group *group, int ranks_per_node)
 struct traffic traffic_of_bytes(double bytes, int64_t calls, const struct group *group,
                                 int ranks_per_node)
 {
+    if (group->size < 1) /* no such group in this layout */
+        return (struct traffic){calls, 0, 0};
     int next = (group->me + 1) % group->size;
     bool stays = node_of(group, next, ranks_per_node) == node_of(group, group->me, ranks_per_node);
     return (struct traffic){calls, stays ? bytes : 0, stays ? 0 : bytes};
@@ -30,6 +32,14 @@ struct traffic traffic_of_call(const struct coll *coll, const struct group *grou
         int home = node_of(group, group->me, ranks_per_node);
         bool stays = node_of(group, coll->peer, ranks_per_node) == home;
         return (struct traffic){1, stays ? bytes : 0, stays ? 0 : bytes};
+    }
+    if (coll->kind == COLL_ALL_TO_ALL_V) {
+        int home = node_of(group, group->me, ranks_per_node);
+        double inside = 0, size = (double)dtype_size((int)coll->dtype);
+        for (int i = 0; i < group->size; i++)
+            if (i != group->me && node_of(group, i, ranks_per_node) == home)
+                inside += size * (double)coll->send[i];
+        return (struct traffic){1, inside, bytes - inside};
     }
     if (coll->kind == COLL_ALL_TO_ALL && group->size > 1) {
         double inside = bytes * neighbours(group, ranks_per_node) / (group->size - 1);

@@ -17,13 +17,17 @@ void policy_defaults(struct policy *policy, const struct model *model)
                               .overlap_gradients = true,
                               .overlap_parameters = true,
                               .overlap_tensor = true,
+                              .overlap_context = true,
+                              .routing = {.kind = ROUTING_BALANCED, .balance = 0.01f},
                               .tp_chunks = 1,
                               .sequence_parallel = true,
                               .recompute_every = 1,
                               .shard_stage = 3,
                               .fsdp_prefetch = 1,
-                              .fsdp_reshard = true,
-                              .reduce_every = true,
+                              .fsdp_reshard = CHOICE_AUTO,
+                              .reduce_every = CHOICE_AUTO,
+                              .schedule = SCHEDULE_1F1B,
+                              .virtual_stages = 1,
                               .lr = (float)model->lr,
                               .lr_min = (float)model->lr / 10,
                               .beta1 = 0.9f,
@@ -33,6 +37,30 @@ void policy_defaults(struct policy *policy, const struct model *model)
                               .clip = 1.0f,
                               .warm_up = 10,
                               .decay_steps = 1000};
+}
+
+bool policy_reshards(const struct policy *policy, int pp)
+{
+    return policy->fsdp_reshard == CHOICE_AUTO ? pp == 1 : policy->fsdp_reshard != CHOICE_OFF;
+}
+
+bool policy_reduces_every(const struct policy *policy, int pp)
+{
+    return policy->reduce_every == CHOICE_AUTO ? pp == 1 : policy->reduce_every != CHOICE_OFF;
+}
+
+struct schedule policy_schedule(const struct policy *policy, const struct degrees *degrees)
+{
+    int64_t unit = (int64_t)degrees->dp * policy->micro_batch;
+    struct schedule schedule = {.kind = SCHEDULE_1F1B,
+                                .stages = degrees->pp,
+                                .micro_batches = (int)(policy->global_batch / unit),
+                                .chunks = 1};
+    if (degrees->pp > 1) {
+        schedule.kind = policy->schedule;
+        schedule.chunks = policy->virtual_stages;
+    }
+    return schedule;
 }
 
 /* Refuse in words what would exhaust the host while it is only being planned. */
@@ -55,22 +83,33 @@ static int check_size(const struct model *model, const struct policy *policy, in
     return 0;
 }
 
+/* What a pipeline cannot have; else the schedule's own refusals. */
+static int pipeline_check(const struct model *model, const struct layout *layout,
+                          const struct policy *policy)
+{
+    const struct degrees *d = &layout->degrees;
+    struct schedule schedule = policy_schedule(policy, d);
+    if (d->pp > 1 && d->shard > 1 && policy->shard_stage == 2)
+        return fail(FAIL_USAGE,
+                    "layout: ZeRO-2 (--shard-stage 2) reduces gradients in every micro-batch, of "
+                    "which pp=%d has several in flight; choose --shard-stage 1 or 3",
+                    d->pp);
+    if (d->pp > 1 && d->shard > 1 && policy->shard_stage == 3 &&
+        policy_reduces_every(policy, d->pp))
+        return fail(FAIL_USAGE,
+                    "layout: pp=%d has several micro-batches in flight, so sharded gradients are "
+                    "reduced in the last; choose --reduce last",
+                    d->pp);
+    return schedule_check(&schedule, model->layers);
+}
+
 int transformer_check(const struct model *model, const struct layout *layout,
                       const struct policy *policy)
 {
     const struct degrees *d = &layout->degrees;
     int rc = 0;
-    if (d->pp != 1 || d->cp != 1 || d->ep != 1)
-        return fail(FAIL_ABSENT,
-                    "layout: pp=%d cp=%d ep=%d: this version splits by dp, shard and tp; ask for "
-                    "dp=N,shard=N,tp=N",
-                    d->pp, d->cp, d->ep);
-    if (model->experts > 0)
-        return fail(FAIL_ABSENT,
-                    "model %s: mixtures of experts are not in this version; choose a "
-                    "dense model",
-                    model->name);
     int64_t unit = (int64_t)d->dp * policy->micro_batch;
+    TRY(expert_check(model, layout, policy));
     if (policy->micro_batch < 1 || policy->global_batch < 1 || policy->global_batch % unit != 0)
         return fail(FAIL_USAGE,
                     "batch: %lld samples a step do not split over %d replicas in micro-batches of "
@@ -80,13 +119,19 @@ int transformer_check(const struct model *model, const struct layout *layout,
     if (policy->recompute_every < 1)
         return fail(FAIL_USAGE, "recompute-every: found %d, wanted a number of layers from 1",
                     policy->recompute_every);
+    if (policy->recompute == RECOMPUTE_MLP && model->experts > 0)
+        return fail(FAIL_ABSENT,
+                    "recompute: mlp with a mixture of experts is not in this version; choose none, "
+                    "selective or full");
     if (policy->dtype != DTYPE_F32 && policy->dtype != DTYPE_BF16)
         return fail(FAIL_USAGE, "dtype: found %s, wanted fp32 or bf16",
                     dtype_name((int)policy->dtype));
     TRY(model_check(model));
+    TRY(context_check(model, layout, policy));
     TRY(tensor_check(model, layout, policy));
     TRY(shard_check(layout, policy));
     TRY(check_size(model, policy, policy->global_batch / unit));
+    TRY(pipeline_check(model, layout, policy));
 out:
     return rc;
 }
@@ -95,28 +140,22 @@ out:
 
 static void begin(struct build *b)
 {
-    int64_t words = (SCALAR_SUMSQ + 1) * (int64_t)(sizeof(double) / sizeof(float));
+    int64_t words = (SCALAR_EXPERT_SUMSQ + 1) * (int64_t)(sizeof(double) / sizeof(float));
     b->phase = PHASE_FORWARD;
     build_vector_op(b, OP_ZERO, build_scalar(SCALAR_LOSS_SUM), no_tensor, no_tensor, words);
-    if (b->policy->copy_stream)
+    if (b->policy->copy_stream && (b->pipe.first || b->pipe.last))
         build_input(b, 0);
+    expert_begin(b);
     b->split->begin(b);
 }
 
 static void step(struct build *b)
 {
-    int last = b->plan->micro_batches - 1;
     begin(b);
-    for (b->micro = 0; b->micro <= last; b->micro++) {
-        b->first_micro = b->micro == 0;
-        b->last_micro = b->micro == last;
-        b->hand_over = b->split->hand_over(b);
-        build_forward(b);
-        build_backward(b);
-    }
-    b->micro = last;
+    pipeline_step(b);
     b->split->reduce(b);
     build_update(b);
+    pipeline_channels(b);
     for (int i = 0; i < b->plan->n_ops; i++) /* all channels are known now */
         if (b->plan->ops[i].stream == BUILD_COPY_STREAM)
             b->plan->ops[i].stream = plan_copy_stream(b->plan);
@@ -132,7 +171,7 @@ static void build_open(struct build *b, struct plan *plan, const struct model *m
                        const struct policy *policy)
 {
     const struct group *tp = &plan->layout.group[AXIS_TP];
-    int64_t rows = policy->micro_batch * model->sequence;
+    int64_t rows = policy->micro_batch * (model->sequence / plan->layout.group[AXIS_CP].size);
     int64_t vp = model_padded_vocabulary(model) / tp->size, left = model->vocabulary - tp->me * vp;
     bool rows_split = tp->size > 1 && policy->sequence_parallel;
     *b =
@@ -160,6 +199,8 @@ static void build_open(struct build *b, struct plan *plan, const struct model *m
                        .last = -1};
     for (int s = 0; s < BUILD_STREAMS; s++)
         b->waited[s] = -1;
+    context_open(b);
+    pipeline_open(b);
 }
 
 static void plan_open(struct plan *plan, const struct model *model, const struct layout *layout,
@@ -169,6 +210,7 @@ static void plan_open(struct plan *plan, const struct model *model, const struct
     plan_init(plan, layout);
     plan->micro_batches = (int)(policy->global_batch / unit);
     plan->samples = plan->micro_batches * policy->micro_batch;
+    plan->schedule = policy_schedule(policy, &layout->degrees);
     plan->global_batch = policy->global_batch;
     plan->sequence = model->sequence;
     plan->dtype = policy->dtype;
@@ -185,6 +227,7 @@ int transformer_plan(struct plan *out, const struct model *model, const struct l
     TRY(transformer_check(model, layout, policy));
     plan_open(out, model, layout, policy);
     build_open(&b, out, model, policy);
+    expert_open(&b);
     build_parameters(&b);
     b.split->open(&b);
     b.reduced = must_alloc((size_t)out->n_pieces, sizeof *b.reduced);

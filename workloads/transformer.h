@@ -17,12 +17,24 @@
 
 #include "workloads/model.h"
 #include "workloads/plan.h"
+#include "workloads/routing.h"
+#include "workloads/schedule.h"
 
 enum recompute {
     RECOMPUTE_NONE,
     RECOMPUTE_SELECTIVE, /* attention: its output is made again from q, k, v */
-    RECOMPUTE_FULL       /* the layer: only its input is kept */
+    RECOMPUTE_FULL,      /* the layer: only its input is kept */
+    RECOMPUTE_MLP        /* the activation of the MLP, from its input: elementwise, no products */
 };
+
+enum cp_kind {
+    CP_RING,       /* keys and values pass from rank to rank */
+    CP_ALL_GATHER, /* every rank has all keys and values of a layer for a while */
+    CP_ULYSSES     /* for attention ranks have all rows of some heads */
+};
+
+/* Choices that depend on whether there is a pipeline, unless they are said. */
+enum choice { CHOICE_OFF, CHOICE_ON, CHOICE_AUTO };
 
 struct policy {
     int64_t global_batch;   /* samples a step */
@@ -33,6 +45,8 @@ struct policy {
     int64_t bucket_bytes;   /* a gradient bucket is posted when it holds this; the first at 1 MiB */
     bool overlap_gradients; /* gradients travel as buckets fill; else after backward */
     bool overlap_parameters; /* sharded parameters are gathered ahead of their use */
+    enum cp_kind cp_kind;    /* cp > 1: how attention reaches the keys of other ranks */
+    bool overlap_context;    /* cp: keys and their gradients travel beside attention */
     bool overlap_tensor;     /* tp: calls beside the products that do not need them */
     int tp_chunks;           /* tp: a product and its call are cut into so many chunks of rows */
     bool sequence_parallel;  /* tp > 1: norms and residuals are split by rows */
@@ -41,8 +55,12 @@ struct policy {
     bool copy_stream;    /* batches come on a stream of their own, one micro-batch ahead */
     int shard_stage;     /* shard > 1: 1, 2 (ZeRO) or 3 (FSDP) */
     int fsdp_prefetch;   /* units gathered ahead */
-    bool fsdp_reshard;   /* let a unit's parameters go after forward */
-    bool reduce_every;   /* stages 2 and 3 reduce in every micro-batch; else in the last */
+    int fsdp_reshard;    /* enum choice: let a unit's parameters go after each use; auto: pp = 1 */
+    int reduce_every; /* enum choice: stages 2 and 3 reduce in every micro-batch, else in the last;
+                            auto: pp = 1 */
+    enum schedule_kind schedule; /* pp > 1 */
+    int virtual_stages;          /* pp > 1: chunks of layers of a stage */
+    struct routing routing;      /* of models with experts */
     float lr, lr_min, beta1, beta2, epsilon, weight_decay, clip;
     int64_t warm_up, decay_steps; /* optimizer steps */
 };
@@ -54,6 +72,13 @@ struct policy {
  * Buckets of 25 MiB. The batches stay 0.
  */
 void policy_defaults(struct policy *policy, const struct model *model);
+
+/* What auto stands for. */
+bool policy_reshards(const struct policy *policy, int pp);
+bool policy_reduces_every(const struct policy *policy, int pp);
+
+/* The pipeline of a layout: stages, micro-batches, chunks; pp = 1: one stage. */
+struct schedule policy_schedule(const struct policy *policy, const struct degrees *degrees);
 
 /*
  * Can a plan be made at all? The one predicate of what is legal, beside layout_init; then build and

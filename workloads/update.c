@@ -6,15 +6,22 @@
 static int sum_scalars(struct build *b, enum axis axis, enum scalar first, enum scalar last)
 {
     struct tensor at = build_scalar(first);
-    struct build_call call = {COLL_ALL_REDUCE, axis, 0, DTYPE_F64, (int)last - (int)first + 1, -1,
-                              PHASE_REDUCE,    at,   at};
+    struct build_call call = {.kind = COLL_ALL_REDUCE,
+                              .axis = axis,
+                              .dtype = DTYPE_F64,
+                              .count = (int)last - (int)first + 1,
+                              .peer = -1,
+                              .phase = PHASE_REDUCE,
+                              .send = at,
+                              .receive = at};
     return build_collective(b, &call, b->last);
 }
 
 void build_reduce_loss(struct build *b)
 {
-    if (b->plan->layout.group[AXIS_DP].size > 1)
-        b->loss_op = sum_scalars(b, AXIS_DP, SCALAR_LOSS_SUM, SCALAR_TOKENS);
+    enum axis axis = context_dense_axis(&b->plan->layout);
+    if (b->plan->layout.group[axis].size > 1)
+        b->loss_op = sum_scalars(b, axis, SCALAR_LOSS_SUM, SCALAR_TOKENS);
 }
 
 /* ---- norm ---- */
@@ -32,6 +39,12 @@ static bool is_counted(const struct build *b, int piece)
     return b->plan->tensors[b->plan->pieces[piece].tensor].counted;
 }
 
+static bool is_apart(const struct build *b, int piece)
+{
+    return b->plan->tensors[b->plan->pieces[piece].tensor].expert &&
+           expert_is_apart(&b->plan->layout);
+}
+
 /* Pieces [first, end): one run of the arena, reduced by one op. */
 static void sum_of_squares(struct build *b, int first, int end)
 {
@@ -39,11 +52,46 @@ static void sum_of_squares(struct build *b, int first, int end)
     struct op op = build_op(b, OP_SUMSQ);
     op.dtype = r->dtype;
     op.t[0] = r->at;
-    op.t[1] = build_scalar(SCALAR_LOSS_SUM);
+    op.t[1] = build_scalar(is_apart(b, first) ? SCALAR_LOSS_SUM + 1 : SCALAR_LOSS_SUM);
     for (int i = first; i < end; i++)
         op.shape.vector.n += b->plan->pieces[i].count;
     build_await(b, r->ready);
     build_add(b, &op);
+}
+
+/* Each rank of ep has the squares of its experts. */
+static int sum_experts(struct build *b)
+{
+    if (b->plan->layout.group[AXIS_EP].size < 2)
+        return -1;
+    return sum_scalars(b, AXIS_EP, SCALAR_EXPERT_SUMSQ, SCALAR_EXPERT_SUMSQ);
+}
+
+/* Sums of the scalars up to `last` over an axis, behind other ops (-1: none). */
+static int sum_behind(struct build *b, enum axis axis, enum scalar last, const int *ops, int n)
+{
+    int sum = sum_scalars(b, axis, SCALAR_LOSS_SUM, last);
+    for (int i = 0; i < n; i++)
+        if (ops[i] >= 0)
+            plan_wait(b->plan, sum, ops[i]);
+    return sum;
+}
+
+/* Over those that hold other parts: tp, then the stages, of which one alone has the loss. */
+static void sum_over_ranks(struct build *b)
+{
+    int split = b->split->norm(b), ops[] = {sum_experts(b), split, b->loss_op}, n = 3;
+    if (b->tp > 1) {
+        bool both = expert_is_apart(&b->plan->layout) && b->plan->layout.degrees.etp == b->tp;
+        ops[0] = sum_behind(b, AXIS_TP, both ? SCALAR_EXPERT_SUMSQ : SCALAR_SUMSQ, ops, n);
+        n = 1;
+    }
+    if (b->pipe.schedule.stages > 1) {
+        ops[0] = sum_behind(b, AXIS_PP, SCALAR_EXPERT_SUMSQ, ops, n);
+        n = 1;
+    }
+    for (int i = 0; i < n; i++)
+        build_await(b, ops[i]);
 }
 
 /* What another rank of tp counts is left out; what is copied is counted once. */
@@ -51,24 +99,13 @@ static void norm(struct build *b)
 {
     int n = b->plan->n_pieces;
     for (int first = 0, end; first < n; first = end) {
-        for (end = first + 1;
-             end < n && is_counted(b, end) == is_counted(b, first) && follows(b, end);)
+        for (end = first + 1; end < n && is_counted(b, end) == is_counted(b, first) &&
+                              is_apart(b, end) == is_apart(b, first) && follows(b, end);)
             end++;
         if (is_counted(b, first))
             sum_of_squares(b, first, end);
     }
-    int split = b->split->norm(b);
-    if (b->tp > 1) {
-        int sum = sum_scalars(b, AXIS_TP, SCALAR_LOSS_SUM, SCALAR_SUMSQ);
-        if (b->loss_op >= 0)
-            plan_wait(b->plan, sum, b->loss_op);
-        if (split >= 0)
-            plan_wait(b->plan, sum, split);
-        build_await(b, sum);
-    } else {
-        build_await(b, split);
-        build_await(b, b->loss_op);
-    }
+    sum_over_ranks(b);
 }
 
 /* ---- update ---- */

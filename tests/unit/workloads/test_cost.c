@@ -113,6 +113,27 @@ static void streams(void)
 }
 
 /* Every kind of op does something, but for the scalar one: a new kind is not forgotten. */
+static struct shape_grouped some_blocks(void)
+{
+    static const int64_t rows[] = {100, 0, 28};
+    static const int32_t which[] = {0, 1, 2};
+    return (struct shape_grouped){.blocks = 3, .rows = rows, .which = which, .n = 64, .k = 32};
+}
+
+/* Rows of two experts: their matrices are read once each, or read and written as gradients. */
+static void blocks_of_experts(void)
+{
+    struct op op = {.kind = OP_GROUPED_GEMM, .dtype = DTYPE_BF16};
+    struct cost_work work;
+    op.shape.grouped = some_blocks();
+    cost_work(&op, &work);
+    CHECK_NEAR(work.product_flops, 2.0 * 128 * 64 * 32, 0);
+    CHECK_NEAR(work.bytes, 2.0 * (128 * (64 + 32) + 2 * 64 * 32), 0);
+    op.shape.grouped.form = GROUPED_WEIGHT;
+    cost_work(&op, &work);
+    CHECK_NEAR(work.bytes, 2.0 * 128 * (64 + 32) + 8.0 * 2 * 64 * 32, 0);
+}
+
 static void every_kind_has_bytes(void)
 {
     for (int kind = 0; kind < OP_KINDS; kind++) {
@@ -122,6 +143,8 @@ static void every_kind_has_bytes(void)
         op.shape.optimizer.gradient = DTYPE_F32;
         if (kind == OP_CAST)
             op.shape.cast.from = op.shape.cast.to = DTYPE_F32;
+        if (kind == OP_GROUPED_GEMM)
+            op.shape.grouped = some_blocks();
         cost_work(&op, &work);
         CHECK((work.bytes > 0) == (kind != OP_CLIP && kind != OP_COLLECTIVE));
     }
@@ -148,6 +171,7 @@ static void one_level(void)
     CHECK_NEAR(coll_s(&t, COLL_REDUCE_SCATTER, 1000000, 0, 1, 8), 7e-6 + 7.0 / 8 * s / 100e9,
                1e-12);
     CHECK_NEAR(coll_s(&t, COLL_ALL_TO_ALL, 1000000, 0, 1, 8), 7e-6 + 7.0 / 8 * s / 100e9, 1e-12);
+    CHECK_NEAR(coll_s(&t, COLL_ALL_TO_ALL_V, 8000000, 0, 1, 8), 7e-6 + 7.0 / 8 * s / 100e9, 1e-12);
     CHECK_NEAR(coll_s(&t, COLL_BROADCAST, 8000000, 0, 1, 8), 7e-6 + s / 100e9, 1e-12);
     CHECK_NEAR(coll_s(&t, COLL_REDUCE, 8000000, 0, 1, 8), 7e-6 + s / 100e9, 1e-12);
     CHECK_NEAR(coll_s(&t, COLL_SEND, 8000000, 0, 1, 8), 1e-6 + s / 100e9, 1e-12);
@@ -207,8 +231,9 @@ static int add(struct plan *plan, int stream, int wait)
     op.kind = stream == 0 ? OP_ADD : OP_COLLECTIVE;
     op.shape.vector.n = 1;
     if (stream > 0)
-        op.shape.coll = (struct shape_coll){.coll = {COLL_ALL_REDUCE, DTYPE_F32, 1, -1},
-                                            .axis = plan->channel[stream - 1].axis};
+        op.shape.coll = (struct shape_coll){
+            .coll = {.kind = COLL_ALL_REDUCE, .dtype = DTYPE_F32, .count = 1, .peer = -1},
+            .axis = plan->channel[stream - 1].axis};
     if (wait >= 0) {
         op.n_waits = 1;
         op.wait[0] = wait;
@@ -318,6 +343,7 @@ int main(void)
     attention();
     streams();
     every_kind_has_bytes();
+    blocks_of_experts();
     one_level();
     several_levels();
     near_what_was_measured();

@@ -35,13 +35,15 @@ static void random_policy(struct policy *p, const struct model *model, int i, in
     p->overlap_parameters = pick(i, "overlap param", 2);
     p->overlap_tensor = pick(i, "overlap tensor", 2);
     p->sequence_parallel = pick(i, "rows", 2);
-    p->recompute = (enum recompute)pick(i, "recompute", 3);
+    p->recompute = (enum recompute)pick(i, "recompute", 4);
     p->recompute_every = 1 + pick(i, "every", 3);
     p->copy_stream = pick(i, "copy", 2);
     p->shard_stage = 1 + pick(i, "stage", 3);
     p->fsdp_prefetch = pick(i, "prefetch", 3);
-    p->fsdp_reshard = pick(i, "reshard", 2);
-    p->reduce_every = pick(i, "reduce", 2);
+    p->fsdp_reshard = pick(i, "reshard", 3);
+    p->reduce_every = pick(i, "reduce", 3);
+    p->schedule = (enum schedule_kind)pick(i, "schedule", 4);
+    p->virtual_stages = p->schedule == SCHEDULE_INTERLEAVED ? 2 : 1;
 }
 
 /* 0, or what refuses a rank's plan. */
@@ -62,7 +64,7 @@ static int add_up(struct sums *sums, const struct model *model, const struct pol
         sums->tokens += (double)plan.totals.tokens;
         sums->ops += plan.n_ops;
         sums->parameters += (double)plan.n_parameters;
-        CHECK(r == 0 || plan.bytes[BUFFER_ACTIVATION] == sums->activations);
+        CHECK(r == 0 || degrees->pp > 1 || plan.bytes[BUFFER_ACTIVATION] == sums->activations);
         sums->activations = plan.bytes[BUFFER_ACTIVATION];
         plan_release(&plan);
     }
@@ -78,7 +80,7 @@ static int64_t aligned(int64_t bytes)
 }
 
 struct activation_sizes {
-    int64_t layer, input, attention, end; /* bytes: of a layer but its input and attention */
+    int64_t layer, input, attention, mlp, end; /* bytes: of a layer but its input and attention */
 };
 
 /* Per row that a rank holds between parts: x, two norms, x_2; per row of the micro-batch: q k v, the
@@ -99,6 +101,7 @@ static struct activation_sizes measure_activations(const struct model *m, const 
                  aligned(rows * f * (gpt2 ? 1 : 2) * e) + aligned(rows * f * e),
         .input = matrix,
         .attention = aligned(rows * q * e) + aligned(rows * m->heads / tp * 4),
+        .mlp = aligned(rows * f * e),
         .end = 2 * matrix + statistics + logits};
 }
 
@@ -111,6 +114,8 @@ static int64_t activation_bytes(const struct model *m, const struct policy *p, i
         return all + (kept + 1) * (s.layer + s.attention);
     if (p->recompute == RECOMPUTE_SELECTIVE)
         return all + m->layers * s.layer + (kept + 1) * s.attention;
+    if (p->recompute == RECOMPUTE_MLP)
+        return all + m->layers * (s.layer + s.attention) - (again - 1) * s.mlp;
     return all + m->layers * (s.layer + s.attention);
 }
 
@@ -133,12 +138,20 @@ static void compare(const struct sums *s, const struct model *m, const struct po
     good &= near("model FLOPs", s->model_flops, batch * model_flops_per_sequence(m));
     good &= near("tokens", s->tokens, batch * (double)m->sequence);
     good &= near("hardware FLOPs", s->hardware_flops, batch * formula_hardware_flops(m, p));
-    good &= near("parameters", s->parameters, ranks * formula_parameters(m, d->tp));
-    good &= CHECK(s->activations == activation_bytes(m, p, d->tp));
+    double second =
+        m->tied && d->pp > 1 ? 256.0 * (double)m->hidden * d->dp * d->cp : 0; /* tables */
+    good &=
+        near("parameters", s->parameters, ranks / d->pp * formula_parameters(m, d->tp) + second);
+    struct model part = *m; /* as many rows as one rank of cp has */
+    part.sequence /= d->cp;
+    bool has_more = d->pp > 1 || (d->cp > 1 && p->cp_kind == CP_ULYSSES);
+    good &= has_more || CHECK(s->activations == activation_bytes(&part, p, d->tp));
     good &= ops < 0 || near("operations", s->ops, ops);
     if (!good)
-        printf("  %s tp=%d dp=%d shard=%d sp=%d chunks=%d recompute=%d every=%d stage=%d "
+        printf("  cp=%d kind %d pp=%d %s v=%d %s tp=%d dp=%d shard=%d sp=%d chunks=%d recompute=%d "
+               "every=%d stage=%d "
                "reshard=%d reduce-every=%d micro=%d of %d bucket=%d\n",
+               d->cp, (int)p->cp_kind, d->pp, schedule_name((int)p->schedule), p->virtual_stages,
                m->name, d->tp, d->dp, d->shard, p->sequence_parallel, p->tp_chunks,
                (int)p->recompute, p->recompute_every, p->shard_stage, p->fsdp_reshard,
                p->reduce_every, (int)p->micro_batch, (int)p->global_batch, (int)p->bucket_bytes);
@@ -147,7 +160,7 @@ static void compare(const struct sums *s, const struct model *m, const struct po
 /* `i` draws the case; 1 when it is legal. */
 static int check_case(const struct model *model, int i)
 {
-    static const int tps[] = {1, 2, 4, 8, 16}, dps[] = {1, 2, 3, 4};
+    static const int tps[] = {1, 2, 4, 8, 16}, dps[] = {1, 2, 3, 4}, cps[] = {1, 1, 2, 4};
     struct degrees degrees = {0};
     struct policy policy;
     struct layout layout;
@@ -157,15 +170,19 @@ static int check_case(const struct model *model, int i)
         shard = 1 << pick(i, "shard", 3);
     else if (pick(i, "sharded", 2) == 0)
         shard = 1;
-    degrees = (struct degrees){.tp = tp, .dp = dp, .shard = shard};
-    random_policy(&policy, model, i, dp);
+    int pp = 1 + pick(i, "pp", 2) * pick(i, "stages", 4);
+    int cp = cps[pick(i, "cp", 4)], ranks = tp * dp * pp * cp;
+    degrees = (struct degrees){.tp = tp, .dp = dp, .shard = shard, .pp = pp, .cp = cp};
+    random_policy(&policy, model, i, dp * pp);
+    policy.cp_kind = (enum cp_kind)pick(i, "cp-kind", 3);
+    policy.overlap_context = pick(i, "overlap cp", 2);
     policy.tp_chunks = tp > 1 ? 1 + pick(i, "chunks", 2) : 1;
-    if (layout_init(&layout, 1, tp * dp, 0, &degrees) != 0 ||
-        add_up(&sums, model, &policy, &layout.degrees, tp * dp) != 0) {
+    if (layout_init(&layout, 1, ranks, 0, &degrees) != 0 ||
+        add_up(&sums, model, &policy, &layout.degrees, ranks) != 0) {
         fail_clear();
         return 0;
     }
-    compare(&sums, model, &policy, &layout.degrees, tp * dp);
+    compare(&sums, model, &policy, &layout.degrees, ranks);
     return 1;
 }
 

@@ -134,6 +134,7 @@ struct which {
     int chunks;
     enum recompute recompute;
     bool copy_stream;
+    enum cp_kind cp_kind;
 };
 
 static void make(struct plan *plan, struct model *model, const struct which *which)
@@ -152,6 +153,8 @@ static void make(struct plan *plan, struct model *model, const struct which *whi
     policy.global_batch = layout.degrees.dp * which->micro_batches * policy.micro_batch;
     policy.bucket_bytes = which->bucket_bytes;
     policy.overlap_gradients = policy.overlap_tensor = which->overlap;
+    policy.overlap_context = which->overlap;
+    policy.cp_kind = which->cp_kind;
     policy.dtype = policy.grad_dtype = which->narrow ? DTYPE_BF16 : DTYPE_F32;
     policy.tp_chunks = which->chunks;
     policy.recompute = which->recompute;
@@ -192,7 +195,7 @@ static void check_extents(const struct order *o, const struct model *model)
 }
 
 /* A wait that the other waits imply protects nothing; without any other, bytes are raced for, but
- * where tensor parallelism was told to wait for each call. */
+ * where tensor or context parallelism was told to wait for each call. */
 static int check_without(struct order *o, bool overlap)
 {
     int needed = 0;
@@ -203,7 +206,8 @@ static int check_without(struct order *o, bool overlap)
             if (ordered(o, op->wait[w], i))
                 continue;
             needed++;
-            bool is_told = !overlap && o->plan->layout.degrees.tp > 1 && op->stream == 0;
+            const struct degrees *d = &o->plan->layout.degrees;
+            bool is_told = !overlap && (d->tp > 1 || d->cp > 1) && op->stream == 0;
             if (!CHECK(order_check(o).unordered > 0 || is_told))
                 printf("%s %d of layer %d needs not wait for %s %d\n", op_name((int)op->kind), i,
                        op->layer, op_name((int)o->plan->ops[op->wait[w]].kind), op->wait[w]);
@@ -231,7 +235,7 @@ static void check_plan(const struct which *which)
                op_name((int)plan.ops[b].kind), pairs.later);
     }
     int calls = count(&plan, OP_COLLECTIVE);
-    bool split = plan.layout.degrees.tp > 1;
+    bool split = plan.layout.degrees.tp > 1 || plan.layout.degrees.cp > 1;
     CHECK_EQ(calls > 0, which->ranks > 1);
     /* A call meets at least the op that wrote its bytes and the one that reads them, twice. */
     CHECK(pairs.conflicts >= 4 * calls);
@@ -245,6 +249,89 @@ static void check_plan(const struct which *which)
         CHECK_EQ(needed, calls - 1 + calls); /* each bucket has a writer of its own */
     order_release(&order);
     plan_release(&plan);
+}
+
+/* ---- pipelines ---- */
+
+struct stage {
+    const char *model, *parallel;
+    int ranks;
+    enum schedule_kind schedule;
+    int chunks, rank;
+    enum recompute recompute;
+    bool copy_stream, tied;
+};
+
+/* All that touch the same bytes are ordered, over two steps; and each receive and send needs a wait. */
+static void check_stage(const struct stage *stage)
+{
+    struct degrees degrees = {0};
+    struct model model;
+    struct layout layout;
+    struct policy policy;
+    struct plan plan;
+    struct order order;
+    CHECK_EQ(model_load(&model, stage->model), 0);
+    model.layers = 4;
+    model.sequence = 16;
+    model.tied = stage->tied;
+    policy_defaults(&policy, &model);
+    CHECK_EQ(layout_parse(stage->parallel, &degrees), 0);
+    CHECK_EQ(layout_init(&layout, stage->ranks, 1, stage->rank, &degrees), 0);
+    policy.micro_batch = 1;
+    policy.global_batch = layout.degrees.dp * 4;
+    policy.schedule = stage->schedule;
+    policy.virtual_stages = stage->chunks;
+    policy.recompute = stage->recompute;
+    policy.copy_stream = stage->copy_stream;
+    CHECK_EQ(transformer_plan(&plan, &model, &layout, &policy), 0);
+    order_open(&order, &plan);
+    order_follow(&order, -1, -1);
+    struct pairs pairs = order_check(&order);
+    if (!CHECK_EQ(pairs.unordered, 0)) {
+        const struct op *a = &plan.ops[pairs.earlier % plan.n_ops];
+        const struct op *b = &plan.ops[pairs.later % plan.n_ops];
+        printf("%s %s of %s, rank %d: %s %d (micro %d) and %s %d (micro %d) touch the same bytes\n",
+               stage->model, schedule_name((int)stage->schedule), stage->parallel, stage->rank,
+               op_name((int)a->kind), pairs.earlier, a->micro, op_name((int)b->kind), pairs.later,
+               b->micro);
+    }
+    for (int i = 0, w; i < plan.n_ops; i++) { /* planted: what a send waits for is left out */
+        const struct op *op = &plan.ops[i];
+        if (op->kind != OP_COLLECTIVE || op->shape.coll.coll.kind != COLL_SEND)
+            continue;
+        for (w = 0; w < op->n_waits && plan.ops[op->wait[w]].stream != 0;)
+            w++;
+        order_follow(&order, i, w);
+        CHECK(w < op->n_waits && order_check(&order).unordered > 0);
+        break;
+    }
+    order_release(&order);
+    plan_release(&plan);
+}
+
+static void all_stages(void)
+{
+    static const struct stage stages[] = {
+        {"tiny", "pp=2", 2, SCHEDULE_GPIPE, 1, 0, RECOMPUTE_NONE, false, true},
+        {"tiny", "pp=4", 4, SCHEDULE_1F1B, 1, 0, RECOMPUTE_NONE, true, true},
+        {"tiny-llama", "pp=2,tp=2", 4, SCHEDULE_1F1B, 1, 0, RECOMPUTE_FULL, false, false},
+        {"tiny", "pp=2", 2, SCHEDULE_INTERLEAVED, 2, 0, RECOMPUTE_SELECTIVE, true, false},
+        {"tiny", "pp=2,dp=2,shard=2", 4, SCHEDULE_INTERLEAVED, 2, 0, RECOMPUTE_NONE, true, true},
+        {"tiny", "pp=4", 4, SCHEDULE_ZB_H1, 1, 0, RECOMPUTE_NONE, false, true},
+        {"tiny-llama", "pp=2,tp=2", 4, SCHEDULE_ZB_H1, 1, 0, RECOMPUTE_SELECTIVE, true, true},
+        {"tiny", "pp=2,cp=2", 4, SCHEDULE_1F1B, 1, 0, RECOMPUTE_NONE, false, true},
+        {"tiny-moe", "ep=4", 4, SCHEDULE_1F1B, 1, 0, RECOMPUTE_NONE, true, false},
+        {"tiny-moe", "tp=2,ep=2", 4, SCHEDULE_1F1B, 1, 0, RECOMPUTE_FULL, false, false},
+        {"tiny-moe", "tp=2,ep=2,etp=1", 4, SCHEDULE_1F1B, 1, 0, RECOMPUTE_NONE, true, false},
+        {"tiny-moe", "pp=2,ep=2", 4, SCHEDULE_1F1B, 1, 0, RECOMPUTE_FULL, true, false},
+        {"tiny-moe", "cp=2,ep=4", 4, SCHEDULE_1F1B, 1, 0, RECOMPUTE_NONE, false, false},
+    };
+    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
+        struct stage stage = stages[i];
+        for (stage.rank = 0; stage.rank < stage.ranks; stage.rank++)
+            check_stage(&stage);
+    }
 }
 
 /* Of several ops of one stream the latest is waited for; an op's own stream needs no wait. */
@@ -294,15 +381,25 @@ int main(void)
                                                .narrow = j == 1,
                                                .chunks = 1});
     static const struct which others[] = {
-        {"tiny", "", 2, 3, 20000, true, true, 1, RECOMPUTE_FULL, true},
-        {"tiny-llama", "", 1, 2, 20000, true, false, 1, RECOMPUTE_SELECTIVE, true},
-        {"tiny", "tp=2", 2, 2, 20000, true, false, 1, RECOMPUTE_NONE, false},
-        {"tiny", "tp=4,dp=2", 8, 1, 20000, true, true, 2, RECOMPUTE_FULL, true},
-        {"tiny", "tp=2,dp=2", 4, 2, 20000, false, false, 4, RECOMPUTE_SELECTIVE, false},
-        {"tiny-llama", "tp=2,dp=2", 4, 2, 20000, true, true, 2, RECOMPUTE_FULL, false},
-        {"tiny-llama", "tp=16", 16, 1, 20000, true, false, 1, RECOMPUTE_NONE, true},
+        {"tiny", "", 2, 3, 20000, true, true, 1, RECOMPUTE_FULL, true, CP_RING},
+        {"tiny-llama", "", 1, 2, 20000, true, false, 1, RECOMPUTE_SELECTIVE, true, CP_RING},
+        {"tiny", "tp=2", 2, 2, 20000, true, false, 1, RECOMPUTE_NONE, false, CP_RING},
+        {"tiny", "tp=4,dp=2", 8, 1, 20000, true, true, 2, RECOMPUTE_FULL, true, CP_RING},
+        {"tiny", "tp=2,dp=2", 4, 2, 20000, false, false, 4, RECOMPUTE_SELECTIVE, false, CP_RING},
+        {"tiny-llama", "tp=2,dp=2", 4, 2, 20000, true, true, 2, RECOMPUTE_FULL, false, CP_RING},
+        {"tiny-llama", "tp=16", 16, 1, 20000, true, false, 1, RECOMPUTE_NONE, true, CP_RING},
+        {"tiny", "cp=2", 2, 2, 20000, true, false, 1, RECOMPUTE_NONE, false, CP_RING},
+        {"tiny-llama", "cp=4", 4, 1, 20000, true, true, 1, RECOMPUTE_FULL, true, CP_RING},
+        {"tiny", "cp=4,dp=2", 8, 1, 20000, false, false, 1, RECOMPUTE_SELECTIVE, false, CP_RING},
+        {"tiny-llama", "cp=2,tp=2", 4, 2, 20000, true, true, 1, RECOMPUTE_NONE, false,
+         CP_ALL_GATHER},
+        {"tiny", "cp=4", 4, 2, 20000, true, false, 1, RECOMPUTE_SELECTIVE, true, CP_ALL_GATHER},
+        {"tiny", "cp=2,dp=2", 4, 2, 20000, true, true, 1, RECOMPUTE_FULL, true, CP_ULYSSES},
+        {"tiny-llama", "cp=2", 2, 1, 20000, false, false, 1, RECOMPUTE_SELECTIVE, false,
+         CP_ULYSSES},
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         check_plan(&others[i]);
+    all_stages();
     return test_end();
 }

@@ -311,6 +311,7 @@ static void all_layouts_are_tried(void)
     struct model m = gpt(3, 256, 4, 1024);
     struct memory_fit_ask ask = ask_for(&m, micro_batches, 2);
     struct memory_fit fit;
+    ask.fixed.pp = ask.fixed.cp = 1;
     CHECK_EQ(memory_fit_all(&fit, &ask), 0);
     CHECK_EQ(fit.n_tuples, 6);
     CHECK_EQ(fit.n, (3 + 3 * 3) * 3 * 2);
@@ -331,6 +332,11 @@ static void all_layouts_are_tried(void)
     ask.fixed.tp = 2;
     CHECK_EQ(memory_fit_all(&fit, &ask), 0);
     CHECK_EQ(fit.n_tuples, 2);
+    memory_fit_release(&fit);
+    ask.fixed.tp = 0;
+    ask.fixed.cp = 2; /* and tp or dp of 2, shard 1 or 2 with dp */
+    CHECK_EQ(memory_fit_all(&fit, &ask), 0);
+    CHECK_EQ(fit.n_tuples, 3);
     memory_fit_release(&fit);
     ask.fixed.tp = 3;
     CHECK_EQ(memory_fit_all(&fit, &ask), FAIL_USAGE);

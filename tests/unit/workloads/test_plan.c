@@ -180,10 +180,17 @@ static void batch_that_does_not_split(void)
     CHECK_HAS(fail_message(), "10 samples");
     CHECK_HAS(fail_message(), "4 replicas");
     fail_clear();
-    CHECK_EQ(layout_parse("pp=2", &degrees), 0);
+    policy.shard_stage = 2; /* what pipelines cannot have, by name */
+    policy.global_batch = 16;
+    CHECK_EQ(layout_parse("pp=2,shard=2", &degrees), 0);
     CHECK_EQ(layout_init(&layout, 4, 1, 0, &degrees), 0);
-    CHECK_EQ(transformer_plan(&plan, &model, &layout, &policy), FAIL_ABSENT);
-    CHECK_HAS(fail_message(), "pp=2");
+    CHECK_EQ(transformer_plan(&plan, &model, &layout, &policy), FAIL_USAGE);
+    CHECK_HAS(fail_message(), "ZeRO-2");
+    fail_clear();
+    policy.shard_stage = 3;
+    policy.reduce_every = CHOICE_ON;
+    CHECK_EQ(transformer_plan(&plan, &model, &layout, &policy), FAIL_USAGE);
+    CHECK_HAS(fail_message(), "--reduce last");
     fail_clear();
 }
 
@@ -209,8 +216,14 @@ static void refusals(void)
          "in 16 chunks; choose a micro-batch or sequence"},
         {"tiny", "dp=2", 2, FAIL_USAGE, 1, 2, "2 chunks without tensor parallelism"},
         {"tiny", "tp=2", 2, FAIL_USAGE, 1, 17, "found 17, wanted 1 to 16"},
-        {"tiny-moe", "dp=2", 2, FAIL_ABSENT, 1, 1, "tiny-moe: mixtures of experts"},
-        {"tiny", "pp=2", 2, FAIL_ABSENT, 1, 1, "pp=2"},
+        {"tiny", "dp=2,ep=2", 2, FAIL_USAGE, 1, 1, "ep=2 etp=1, and model tiny has no experts"},
+        {"tiny-moe", "dp=3,ep=3", 3, FAIL_USAGE, 1, 1,
+         "ep=3 does not divide the 8 experts of model tiny-moe; choose ep=2 or ep=4"},
+        {"tiny-moe", "dp=16,ep=16", 16, FAIL_USAGE, 1, 1, "of model tiny-moe; choose ep=8"},
+        {"tiny-moe", "tp=2,etp=1", 2, FAIL_USAGE, 1, 1, "and ep=1: experts that are not split"},
+        {"tiny-moe", "dp=4,shard=2,ep=2", 4, FAIL_ABSENT, 1, 1, "shard=2 with ep=2"},
+        {"tiny", "pp=16", 16, FAIL_USAGE, 1, 1, "choose pp=8 or fewer"},
+        {"tiny", "pp=4", 4, FAIL_USAGE, 1, 1, "2 micro-batches a step for pp=4 stages"},
     };
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
         const struct refusal *r = &list[i];

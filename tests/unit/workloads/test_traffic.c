@@ -10,7 +10,7 @@ static struct group group_of(int first, int stride, int size, int me)
 
 static void rings(void)
 {
-    struct coll gather = {COLL_ALL_GATHER, DTYPE_F32, 10, -1};
+    struct coll gather = {.kind = COLL_ALL_GATHER, .dtype = DTYPE_F32, .count = 10, .peer = -1};
     double bytes = 3 * 10 * 4;
     for (int me = 0; me < 4; me++) {
         /* ranks 0..3 on nodes of 4, of 2, of 1 */
@@ -30,8 +30,9 @@ static void rings(void)
 static void transfers_and_exchanges(void)
 {
     struct group group = group_of(0, 1, 4, 1);
-    struct coll send = {COLL_SEND, DTYPE_BF16, 8, 2}, receive = {COLL_RECV, DTYPE_BF16, 8, 2};
-    struct coll exchange = {COLL_ALL_TO_ALL, DTYPE_F32, 5, -1};
+    struct coll send = {.kind = COLL_SEND, .dtype = DTYPE_BF16, .count = 8, .peer = 2},
+                receive = {.kind = COLL_RECV, .dtype = DTYPE_BF16, .count = 8, .peer = 2};
+    struct coll exchange = {.kind = COLL_ALL_TO_ALL, .dtype = DTYPE_F32, .count = 5, .peer = -1};
     CHECK_NEAR(traffic_of_call(&send, &group, 2).across, 16, 0);
     CHECK_NEAR(traffic_of_call(&send, &group, 4).inside, 16, 0);
     CHECK_NEAR(traffic_of_call(&receive, &group, 2).across, 0, 0);

@@ -9,6 +9,7 @@
 #include "driver/agree.h"
 #include "driver/checkpoint_place.h"
 #include "driver/dataset.h"
+#include "driver/full_run.h"
 #include "driver/point_plan.h"
 #include "driver/point_row.h"
 
@@ -90,9 +91,10 @@ bool checkpoint_ask_has(const struct checkpoint_ask *ask, enum save_mode mode)
 void checkpoint_ask_root(const struct job *job, const struct point *point, char *out, size_t size)
 {
     const char *dir = job->study.checkpoint_dir;
-    if (job->points.n == 1 && job->launch == 0)
+    bool one_folder = job->launch == 0 || full_run_wanted(&job->study); /* a run goes on in it */
+    if (job->points.n == 1 && one_folder)
         snprintf(out, size, "%s", dir);
-    else if (job->launch == 0)
+    else if (one_folder)
         snprintf(out, size, "%s/point-%03d", dir, point->index);
     else
         snprintf(out, size, "%s/point-%03d.launch%d", dir, point->index, job->launch);
@@ -200,7 +202,8 @@ static int check_root(const struct job *job, const struct point *point, int64_t 
 {
     char root[CHECKPOINT_PATH];
     bool sees;
-    int rc = job->rank == 0 ? check_empty(job, point, start) : 0;
+    bool goes_on = full_run_wanted(&job->study) && job->study.resume;
+    int rc = job->rank == 0 && !goes_on ? check_empty(job, point, start) : 0;
     TRY(agree_quietly(rc, job->world));
     checkpoint_ask_root(job, point, root, sizeof root);
     TRY(checkpoint_place_shared(root, job->rank, job->world, &sees));

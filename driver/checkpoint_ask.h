@@ -2,7 +2,7 @@
  * checkpoint_ask: what the options want saved and resumed, and whether that can be, before anything runs.
  *
  * A study of one point saves in --checkpoint-dir itself; of several, or a later launch, in
- * point-NNN[.launchL] below it. Refused: a mode that there is not, sync of a device without state, lazy
+ * point-NNN[.launchL] below it; all launches of a run (driver/full_run.h) in one. Refused: a mode that there is not, sync of a device without state, lazy
  * where a plan does not allow it, a folder that cannot be written or holds checkpoints as far as this
  * study would begin, host memory below one save of a host's ranks, a checkpoint of another model,
  * optimizer, seed or data (what differs, both values), or one that cannot be read. With --validate all of

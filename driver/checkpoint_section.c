@@ -31,23 +31,18 @@ struct section {
 
 /* ---- rows ---- */
 
-static void add_save(struct section *x, int index)
+void checkpoint_section_row(const struct saver *saver, int index, struct checkpoint_row *row)
 {
-    const struct saver_slot *slot = &x->saver.slot[index];
+    const struct saver_slot *slot = &saver->slot[index];
     const struct checkpoint_save *save = &slot->save;
-    const struct pending *pending = &x->pending[index];
     bool lost = slot->state == SAVE_LOST;
-    struct checkpoint_row *row = RECORD_ADD(&x->local->checkpoints, 1);
     point_text(row->kind, sizeof row->kind, "save");
-    point_text(row->mode, sizeof row->mode, save_mode_name(pending->mode));
-    point_text(row->file_system, sizeof row->file_system, x->saver.file_system);
-    row->save = pending->save;
-    row->rank = x->saver.plan->layout.rank;
-    row->flags = pending->flags | (save->was_direct ? CHECKPOINT_DIRECT : 0) |
-                 (lost ? CHECKPOINT_FAILED : 0);
+    point_text(row->mode, sizeof row->mode, save_mode_name(slot->mode));
+    point_text(row->file_system, sizeof row->file_system, saver->file_system);
+    row->rank = saver->plan->layout.rank;
+    row->flags = (save->was_direct ? CHECKPOINT_DIRECT : 0) | (lost ? CHECKPOINT_FAILED : 0);
     row->trained = slot->step;
     row->bytes = slot->bytes;
-    row->wait_ns = pending->wait_ns;
     row->call_ns = slot->call_end_ns - slot->call_begin_ns;
     row->blocked_ns = slot->blocked_ns;
     row->staged_ns = slot->staged_ns;
@@ -55,8 +50,18 @@ static void add_save(struct section *x, int index)
     row->complete_ns = lost ? -1 : slot->complete_ns;
     row->first_quarter_ns = lost ? -1 : save->quarter_ns - save->begin_ns;
     row->last_quarter_ns = lost ? -1 : save->end_ns - save->three_quarters_ns;
-    row->host_bytes = x->saver.host_bytes;
+    row->host_bytes = saver->host_bytes;
     row->read_ns = row->verify_ns = row->recut_ns = row->upload_ns = -1;
+}
+
+static void add_save(struct section *x, int index)
+{
+    const struct pending *pending = &x->pending[index];
+    struct checkpoint_row *row = RECORD_ADD(&x->local->checkpoints, 1);
+    checkpoint_section_row(&x->saver, index, row);
+    row->save = pending->save;
+    row->flags |= pending->flags;
+    row->wait_ns = pending->wait_ns;
 }
 
 /* Local time; measure_gather() converts it. */

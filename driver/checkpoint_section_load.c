@@ -8,7 +8,7 @@
 #include "driver/checkpoint_place.h"
 #include "driver/point_row.h"
 
-enum { LOAD_RESUME, LOAD_END }; /* `save` of their rows */
+enum { LOAD_AGAIN = -1, LOAD_RESUME, LOAD_END }; /* `save` of their rows; again has none */
 
 static void add_restore(struct record_point *local, const struct checkpoint_source *source,
                         const struct checkpoint_loaded *loaded, int rank, int index)
@@ -61,7 +61,8 @@ static int load_from(const struct checkpoint_section *of, const char *root, int 
     TRY(agree_barrier(m->parent)); /* all read at once */
     rc = checkpoint_load(m->execute, &source, &loaded);
     TRY(agree_quietly(rc, m->parent));
-    add_restore(&of->measure->local, &source, &loaded, m->layout->rank, index);
+    if (index != LOAD_AGAIN)
+        add_restore(&of->measure->local, &source, &loaded, m->layout->rank, index);
     if (index == LOAD_RESUME)
         say_resumed(m, &source);
 out:
@@ -72,6 +73,17 @@ out:
 int checkpoint_resume(const struct checkpoint_section *section)
 {
     return load_from(section, section->job->study.resume_from, LOAD_RESUME);
+}
+
+int checkpoint_resume_again(void *section)
+{
+    const struct checkpoint_section *of = section;
+    return load_from(of, of->job->study.resume_from, LOAD_AGAIN);
+}
+
+int checkpoint_resume_at(const struct checkpoint_section *section, const char *folder)
+{
+    return load_from(section, folder, LOAD_RESUME);
 }
 
 int checkpoint_read_back(const struct checkpoint_section *section, const char *root)

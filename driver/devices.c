@@ -187,8 +187,12 @@ static int prepare_library(const struct job *job)
 {
     char host[64];
     bool pretends = job->study.emulate_nodes && (job->emulated || job->shared_device);
-    if (job->backend.comm->prepare == NULL)
-        return 0;
+    struct comm_promise promise = {job->study.deterministic, job->study.graph};
+    int rc = 0;
+    if (job->backend.comm->expect != NULL)
+        rc = job->backend.comm->expect(&promise);
+    if (rc != 0 || job->backend.comm->prepare == NULL)
+        return rc;
     if (job->shared_device)
         snprintf(host, sizeof host, "scalestudy-rank-%d", job->rank);
     else

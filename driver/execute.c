@@ -4,7 +4,11 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/ranges.h"
 #include "base/units.h"
+#include "driver/choices.h"
+#include "driver/execute_fence.h"
+#include "driver/execute_graph.h"
 #include "driver/execute_input.h"
 #include "driver/execute_stamps.h"
 #include "driver/watchdog.h"
@@ -36,57 +40,16 @@ out:
     return rc;
 }
 
-static void free_scratch(struct execute *e)
-{
-    for (int b = 1; b < PLAN_BUFFERS; b++)
-        if (e->scratch[b])
-            e->device.type->free(&e->device, DEVICE_TEMPORARIES, e->scratch[b],
-                                 (size_t)e->plan->bytes[b]);
-    memset(e->scratch, 0, sizeof e->scratch);
-}
-
-/* On a GPU scratch leaves room for what libraries take later. */
-static bool has_room_for_scratch(struct execute *e)
-{
-    static const int64_t kept = INT64_C(2) << 30;
-    struct device_memory memory;
-    int64_t bytes = 0;
-    if (e->device.type->probe == NULL)
-        return true;
-    for (int b = 1; b < PLAN_BUFFERS; b++)
-        bytes += execute_is_state(b) ? e->plan->bytes[b] : 0;
-    e->device.type->memory(&e->device, &memory);
-    return memory.process_bytes + bytes + kept <= memory.capacity_bytes;
-}
-
-/* A refusal is no failure: the variants then run on the real state. */
-static void take_scratch(struct execute *e)
-{
-    if (!has_room_for_scratch(e))
-        return;
-    for (int b = 1; b < PLAN_BUFFERS; b++) {
-        void *memory = NULL;
-        if (!execute_is_state(b) || e->plan->bytes[b] == 0)
-            continue;
-        if (e->device.type->alloc(&e->device, DEVICE_TEMPORARIES, (size_t)e->plan->bytes[b],
-                                  &memory) != 0) {
-            fail_clear();
-            free_scratch(e);
-            return;
-        }
-        e->scratch[b] = memory;
-    }
-}
-
-static int open_comms(struct execute *e, const struct execute_config *config)
+int execute_open_comms(struct execute *e, const struct execute_config *config, struct comm *comms,
+                       int *n_comms)
 {
     int rc = 0;
     for (int i = 0; i < e->plan->n_channels; i++) {
         enum axis axis = e->plan->channel[i].axis;
         const struct group *group = &e->plan->layout.group[axis];
-        TRY(comm_open(&e->comm[i], config->backend->comm, config->parent, &e->device, 1 + i, axis,
+        TRY(comm_open(&comms[i], config->backend->comm, config->parent, &e->device, 1 + i, axis,
                       group, e->plan->n_ops));
-        e->n_comms = i + 1;
+        *n_comms = i + 1;
     }
 out:
     return rc;
@@ -109,6 +72,7 @@ static int open_kernels(struct execute *e)
     if (e->kernels->open == NULL)
         return 0;
     e->device.type->memory(&e->device, &before);
+    e->context.share = &e->share;
     TRY(e->kernels->open(&e->context, e->plan, &e->device));
     e->device.type->memory(&e->device, &after);
     e->kernel_bytes = after.peak_bytes[DEVICE_TEMPORARIES] - before.peak_bytes[DEVICE_TEMPORARIES];
@@ -128,6 +92,11 @@ int execute_open(struct execute *e, const struct execute_config *config)
     e->context.tf32 = config->plan->tf32;
     e->context.topology = config->backend->topology;
     e->context.attention = config->backend->attention;
+    e->context.search = config->backend->gemm_search;
+    e->context.alone = config->alone;
+    e->context.deterministic = config->backend->deterministic;
+    e->posts = e->comm;
+    e->host_ns = must_alloc((size_t)config->max_steps, sizeof *e->host_ns);
     e->micro_after = must_alloc((size_t)config->max_steps, sizeof *e->micro_after);
     stamps_number(e);
     int slots = stamps_per_step(e) * config->max_steps;
@@ -137,12 +106,16 @@ int execute_open(struct execute *e, const struct execute_config *config)
     e->save_stamp = slots;
     int rc = 0;
     TRY(device_open(&e->device, config->backend->device, config->backend->local_rank, streams));
+    e->device.exportable = config->exportable;
     TRY(take_memory(e));
     if (config->scratch && !e->kernels->no_numerics)
-        take_scratch(e);
+        execute_scratch_take(e);
     TRY(e->device.type->reserve(&e->device, slots + config->save_stamps,
                                 depth > config->save_tasks ? depth : config->save_tasks));
-    TRY(open_comms(e, config));
+    TRY(execute_open_comms(e, config, e->comm, &e->n_comms));
+    if (config->graph)
+        TRY(execute_graph_open(e, config));
+    TRY(choices_share(&e->share, config->parent));
     TRY(open_kernels(e));
 out:
     return rc;
@@ -150,12 +123,13 @@ out:
 
 void execute_close(struct execute *e)
 {
+    execute_graph_close(e);
     if (e->device.type && e->kernels->close)
         e->kernels->close(&e->context);
     for (int i = 0; i < e->n_comms; i++)
         comm_close(&e->comm[i]);
     if (e->device.type) {
-        free_scratch(e);
+        execute_scratch_free(e);
         for (int b = 1; b < PLAN_BUFFERS; b++)
             if (e->memory[b])
                 e->device.type->free(&e->device, execute_class_of(b), e->memory[b],
@@ -166,6 +140,7 @@ void execute_close(struct execute *e)
         device_close(&e->device);
     }
     free(e->micro_after);
+    free(e->host_ns);
     free(e->stamp_slot);
     memset(e, 0, sizeof *e);
 }
@@ -213,6 +188,7 @@ static bool is_first_gradient(const struct execute *e, const struct op *op)
     return e->fault.delay_ns > 0 && op->t[0].buffer == BUFFER_GRADIENT && op->t[0].offset == 0;
 }
 
+/* Calls that are one post gather until the last of them. */
 static void post(struct execute *e, const struct op *op)
 {
     if (is_first_gradient(e, op) && e->device.type->runs_host_tasks) {
@@ -221,10 +197,15 @@ static void post(struct execute *e, const struct op *op)
     } else if (is_first_gradient(e, op) && e->device.type->notify != NULL) {
         e->device.type->notify(&e->device, op->stream, delay_start, &e->fault);
     }
-    struct comm_call call = {.coll = op->shape.coll.coll,
-                             .send = tensor_at(&e->context, op->t[0]),
-                             .recv = tensor_at(&e->context, op->t[1])};
-    comm_post(&e->comm[op->stream - 1], &call, 1);
+    e->group[e->n_group++] = (struct comm_call){.coll = op->shape.coll.coll,
+                                                .send = tensor_at(&e->context, op->t[0]),
+                                                .recv = tensor_at(&e->context, op->t[1])};
+}
+
+static void post_group(struct execute *e, const struct op *op)
+{
+    comm_post(&e->posts[op->stream - 1], e->group, e->n_group);
+    e->n_group = 0;
 }
 
 /* Hold the op's stream until what it waits for has finished. */
@@ -248,6 +229,14 @@ static void say_where(const struct execute *e, const struct op *op, int index)
         watchdog_at(op_name((int)named->kind), at, phase_name((int)named->phase));
 }
 
+static void stamp_end(struct execute *e, int index, enum variant variant, int level, int slots)
+{
+    const struct op *op = &e->plan->ops[index];
+    if (stamp_is_made(op, variant, level, STAMP_END))
+        (stamp_only_orders(op, level) ? device_mark : e->device.type->stamp)(
+            &e->device, op->stream, slots + stamp_of(e, index, STAMP_END));
+}
+
 static void run_op(struct execute *e, int index, enum variant variant, int level, int slots)
 {
     const struct op *op = &e->plan->ops[index];
@@ -268,28 +257,54 @@ static void run_op(struct execute *e, int index, enum variant variant, int level
     if (runs && op->kind == OP_COLLECTIVE) {
         post(e, op);
     } else if (runs) {
-        e->micro_steps += op->kind == OP_INPUT && variant == VARIANT_FULL;
         struct launch launch = {op, e};
         type->launch(&e->device, op->stream, run_kernel, &launch);
     }
-    if (stamp_is_made(op, variant, level, STAMP_END))
-        (stamp_only_orders(op, level) ? device_mark : type->stamp)(
-            &e->device, op->stream, slots + stamp_of(e, index, STAMP_END));
+    if (op->kind == OP_COLLECTIVE && !op->with_next)
+        post_group(e, op);
+    int first = op->with_next ? index + 1 : index;
+    while (first > 0 && first <= index && e->plan->ops[first - 1].with_next)
+        first--;
+    for (int i = first; i <= index; i++) /* of calls of one post, behind all of it */
+        stamp_end(e, i, variant, level, slots);
     if (timed_post)
         type->stamp(&e->device, DEVICE_COMPUTE, slots + stamp_of(e, index, STAMP_POSTED));
 }
 
-static void run_step(struct execute *e, enum variant variant, int level, int slots)
+/* Ops of one phase that follow each other are a range for profilers. */
+static int execute_phase(int before, int now)
+{
+    if (now != before && before >= 0)
+        ranges_pop();
+    if (now != before && now >= 0)
+        ranges_push(phase_name(now));
+    return now;
+}
+
+void execute_step(struct execute *e, enum variant variant, int level, int slots)
 {
     const struct device_type *type = e->device.type;
     bool watched = e->hook.update != NULL && variant == VARIANT_FULL;
+    int phase = -1;
+    ranges_push("step");
     type->stamp(&e->device, DEVICE_COMPUTE, slots + STAMP_STEP_BEGIN);
     for (int i = 0, piece = 0; i < e->plan->n_ops; i++) {
+        phase = execute_phase(phase, (int)e->plan->ops[i].phase);
         if (watched && e->plan->ops[i].kind == OP_ADAMW)
             e->hook.update(e->hook.arg, piece++);
         run_op(e, i, variant, level, slots);
     }
     type->stamp(&e->device, DEVICE_COMPUTE, slots + STAMP_STEP_END);
+    e->micro_steps += variant == VARIANT_FULL ? e->plan->micro_batches : 0;
+    execute_phase(phase, -1);
+    ranges_pop();
+}
+
+static void check_alive(struct comm *comms, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (comms[i].type->alive != NULL && comms[i].type->alive(&comms[i]) != 0)
+            die(FAIL_COMM, "%s", fail_message());
 }
 
 /* Until every stream is empty; a communicator that has failed meanwhile ends the job in words. */
@@ -298,57 +313,69 @@ static void drain(struct execute *e)
     const struct device_type *type = e->device.type;
     e->fence_waits += e->device.host_waits - e->waits_before;
     while (type->idle != NULL && !type->idle(&e->device)) {
-        for (int i = 0; i < e->n_comms; i++)
-            if (e->comm[i].type->alive != NULL && e->comm[i].type->alive(&e->comm[i]) != 0)
-                die(FAIL_COMM, "%s", fail_message());
+        check_alive(e->comm, e->n_comms);
+        if (e->graphs != NULL)
+            check_alive(e->graphs->comm, e->graphs->n_comms);
         units_sleep_ns(20000);
     }
     type->sync(&e->device);
 }
 
-void execute_block(struct execute *e, enum variant variant, int level, int n_steps, int keep,
-                   struct execute_samples *samples)
+void execute_bind(struct execute *e, enum variant variant)
 {
-    if (n_steps > e->max_steps)
-        BUG("a block of %d steps, room for %d", n_steps, e->max_steps);
     bind_state(e, variant);
     e->context.log = variant == VARIANT_FULL ? e->log : NULL;
     e->context.log_rows = e->max_steps;
     e->context.log_next = 0;
-    e->device.type->sync(&e->device);
-    struct execute_samples_taken taken = execute_input_begin(e, variant, n_steps);
-    int per_step = stamps_per_step(e);
+}
 
-    /* The fence begins: no allocation, printing, barrier or host synchronisation until drain(). */
+void execute_fence_begin(struct execute *e, struct execute_fence *fence)
+{
+    if (fence->n_steps > e->max_steps)
+        BUG("a block of %d steps, room for %d", fence->n_steps, e->max_steps);
+    execute_bind(e, fence->variant);
+    e->device.type->sync(&e->device);
+    fence->taken = execute_input_begin(e, fence->variant, fence->n_steps);
     e->waits_before = e->device.host_waits;
+}
+
+void execute_step_begin(struct execute *e, struct execute_fence *fence, int step)
+{
+    fence->begun_ns = units_now_ns();
+    e->context.first_sample = fence->taken.first + step * fence->taken.stride;
+}
+
+void execute_step_end(struct execute *e, struct execute_fence *fence, int step)
+{
+    e->micro_after[step] = e->micro_steps;
+    e->host_ns[step] = units_now_ns() - fence->begun_ns;
+}
+
+void execute_fence_end(struct execute *e, struct execute_fence *fence)
+{
+    watchdog_at("drain", fence->n_steps, "all streams");
+    drain(e);
+    if (fence->samples)
+        stamps_to_samples(e, fence);
+    execute_input_end(e, fence->variant, fence->n_steps, fence->samples);
+    if (fence->variant != VARIANT_FULL)
+        return;
+    e->consumed += fence->n_steps * e->plan->global_batch;
+    e->global_steps += fence->n_steps;
+}
+
+void execute_block(struct execute *e, enum variant variant, int level, int n_steps, int keep,
+                   struct execute_samples *samples)
+{
+    struct execute_fence fence = {
+        .variant = variant, .level = level, .n_steps = n_steps, .keep = keep, .samples = samples};
+    execute_fence_begin(e, &fence);
     for (int step = 0; step < n_steps; step++) {
-        e->context.first_sample = taken.first + step * taken.stride;
+        execute_step_begin(e, &fence, step);
         if (e->hook.step != NULL && variant == VARIANT_FULL)
             e->hook.step(e->hook.arg, step);
-        run_step(e, variant, level, step * per_step);
-        e->micro_after[step] = e->micro_steps;
+        execute_step(e, variant, level, step * stamps_per_step(e));
+        execute_step_end(e, &fence, step);
     }
-    watchdog_at("drain", n_steps, "all streams");
-    drain(e);
-    /* The fence has ended. */
-
-    if (samples)
-        stamps_to_samples(e, variant, level, n_steps, keep, samples);
-    execute_input_end(e, variant, n_steps, samples);
-    e->consumed += variant == VARIANT_FULL ? n_steps * e->plan->global_batch : 0;
-    e->global_steps += variant == VARIANT_FULL ? n_steps : 0;
-}
-
-const struct kernel_work *execute_work(const struct execute *e)
-{
-    return &e->context.work;
-}
-
-double execute_wire_bytes(const struct execute *e, enum axis axis)
-{
-    double bytes = 0;
-    for (int i = 0; i < e->n_comms; i++)
-        if (e->comm[i].axis == axis)
-            bytes += e->comm[i].posted_bytes;
-    return bytes;
+    execute_fence_end(e, &fence);
 }

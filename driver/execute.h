@@ -40,13 +40,20 @@ struct execute_hook {
     void (*update)(void *arg, int piece); /* before the AdamW of a piece in a full step */
 };
 
+struct execute_graphs; /* driver/execute_graph.h */
+
 struct execute {
     const struct plan *plan; /* borrowed */
     struct device device;
     const struct kernel_set *kernels;
     struct comm comm[PLAN_CHANNELS];
     int n_comms;
+    struct comm *posts; /* [n_comms] comm, or while a step is captured those of the graphs */
+    struct execute_graphs *graphs;      /* config.graph, else NULL */
+    struct comm_call group[PLAN_GROUP]; /* calls of the post that is being gathered */
+    int n_group;
     struct kernel_context context;
+    struct kernel_share share; /* of the ranks of the point */
     unsigned char *memory[PLAN_BUFFERS], *scratch[PLAN_BUFFERS];
     int64_t kernel_bytes; /* of DEVICE_TEMPORARIES: what kernels took when they opened */
     double *log;          /* [max_steps][SCALARS], device memory, written by OP_CLIP */
@@ -61,6 +68,7 @@ struct execute {
     int *stamp_slot;          /* [n_ops][STAMPS_PER_OP] slot within a step, -1: never made */
     int stamp_slots;          /* of a step */
     int64_t *micro_after;     /* [max_steps] micro_steps after each step of the block */
+    int64_t *host_ns;         /* [max_steps] that the host took to give each of them out */
     struct execute_hook hook; /* may be set and cleared between blocks */
     int save_stream, save_stamp; /* config.save_stamps: stream and first stamp of the saver */
     struct execute_fault fault;
@@ -73,6 +81,8 @@ struct backend {
     const struct kernel_set *kernels;
     const struct topology *topology; /* of --topology; NULL: none */
     enum attention_choice attention;
+    bool gemm_search;   /* products take what measures fastest at set-up; not when deterministic */
+    bool deterministic; /* kernels give the same bits every time */
     int local_rank;
     int threads; /* that a rank may use for the host's own work between fences; 0: one */
 };
@@ -86,6 +96,9 @@ struct execute_config {
     bool scratch;       /* take memory for scratch copies (refused quietly when there is none) */
     int save_stamps, save_tasks; /* > 0: a stream, stamps and room on its queue for a saver */
     struct execute_fault fault;
+    bool graph; /* communicators of their own for steps as graphs, which execute_capture() makes */
+    bool alone; /* ops are going to run one by one (kernel_context.alone) */
+    bool exportable; /* memory that a communication library may map into other processes */
 };
 
 /* Collective over the point. Fails with what the parts fail with; execute_close is always safe. */
@@ -104,13 +117,30 @@ struct execute_samples {
 };
 void execute_samples_release(struct execute_samples *samples);
 
+enum { EXECUTE_KEEP_ALL = -2 };
+
 /*
  * Run n_steps (<= max_steps) of a variant at a stamp level. Full steps consume samples and train.
- * `keep`: the step whose calls (and at level 2 ops) are kept as rows, -1 none. `samples` may be
+ * `keep`: the step whose calls (and at level 2 ops) are kept as rows, -1 none, or all. `samples` may be
  * NULL (warm-up).
  */
 void execute_block(struct execute *execute, enum variant variant, int level, int n_steps, int keep,
                    struct execute_samples *samples);
+
+/*
+ * Steps as graphs (config.graph): capture each step of a block once, at a stamp level, on
+ * communicators that nothing else uses; then replay() is execute_block() for full steps, each launched
+ * whole. Step number, learning rate, clip factor and log live in device memory; each graph copies its
+ * batches from host memory of its own, which is filled before it is launched. Work and traffic
+ * count as of any step. Saves (hook) do not reach into graphs.
+ *
+ * capture() is collective over the point, outside any fence, behind a block of full steps at least:
+ * what libraries load at first use is loaded. FAIL_USAGE when the device, kernels or communicators have
+ * no graphs, FAIL_CUDA when the capture fails.
+ */
+int execute_capture(struct execute *execute, int level);
+void execute_replay(struct execute *execute, int n_steps, int keep,
+                    struct execute_samples *samples);
 
 /*
  * Host copies, outside any fence, as fp32: n elements of a buffer from an element on (parameters are
@@ -135,6 +165,10 @@ void execute_sums(struct execute *execute, struct tensor tensor, int64_t n, uint
 
 /* A 64-bit digest of the training state (parameters, moments, sums): equal before and after a variant. */
 uint64_t execute_digest(struct execute *execute);
+
+/* All communicators that are open: those of eager steps, then those of graphs. */
+int execute_n_comms(const struct execute *execute);
+struct comm *execute_comm(struct execute *execute, int index);
 
 bool execute_has_scratch(const struct execute *execute);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "driver/interval.h"
 
 bool stamp_is_made(const struct op *op, enum variant variant, int level, enum stamp which)
 {
@@ -47,6 +48,7 @@ struct reading {
     struct execute *execute;
     enum variant variant;
     int level, step, slots;
+    bool graph;
     struct step_row *row;
     struct record_point *rows;
 };
@@ -62,57 +64,6 @@ static int64_t op_when(const struct reading *r, int op, enum stamp which)
 }
 
 /* ---- intervals of one axis ---- */
-
-struct interval {
-    int64_t begin, end;
-};
-
-static int by_begin(const void *a, const void *b)
-{
-    const struct interval *x = a, *y = b;
-    return (x->begin > y->begin) - (x->begin < y->begin);
-}
-
-/* Merge in place; returns how many remain, disjoint and in order. */
-static int merge(struct interval *list, int n)
-{
-    int kept = 0;
-    qsort(list, (size_t)n, sizeof *list, by_begin);
-    for (int i = 0; i < n; i++) {
-        if (kept > 0 && list[i].begin <= list[kept - 1].end) {
-            if (list[i].end > list[kept - 1].end)
-                list[kept - 1].end = list[i].end;
-        } else {
-            list[kept++] = list[i];
-        }
-    }
-    return kept;
-}
-
-static int64_t length(const struct interval *list, int n)
-{
-    int64_t sum = 0;
-    for (int i = 0; i < n; i++)
-        sum += list[i].end - list[i].begin;
-    return sum;
-}
-
-/* Length of the intersection of two disjoint, ordered lists. */
-static int64_t common(const struct interval *a, int n_a, const struct interval *b, int n_b)
-{
-    int64_t sum = 0;
-    for (int i = 0, j = 0; i < n_a && j < n_b;) {
-        int64_t begin = a[i].begin > b[j].begin ? a[i].begin : b[j].begin;
-        int64_t end = a[i].end < b[j].end ? a[i].end : b[j].end;
-        if (end > begin)
-            sum += end - begin;
-        if (a[i].end < b[j].end)
-            i++;
-        else
-            j++;
-    }
-    return sum;
-}
 
 static int compute_intervals(const struct reading *r, struct interval *list)
 {
@@ -133,7 +84,7 @@ static int comm_intervals(const struct reading *r, enum axis axis, struct interv
         if (op->kind == OP_COLLECTIVE && op->shape.coll.axis == axis)
             list[n++] = (struct interval){op_when(r, i, STAMP_BEGIN), op_when(r, i, STAMP_END)};
     }
-    return merge(list, n);
+    return interval_merge(list, n);
 }
 
 /* ---- rows ---- */
@@ -186,11 +137,11 @@ static void overlap_of_axis(const struct reading *r, enum axis axis, struct inte
     int n_ops = r->execute->plan->n_ops;
     struct interval *comm = work, *compute = work + n_ops;
     int n_comm = comm_intervals(r, axis, comm);
-    row->comm_ns = length(comm, n_comm);
+    row->comm_ns = interval_length(comm, n_comm);
     row->exposed_ns = -1;
     if (r->level > 1)
         row->exposed_ns =
-            row->comm_ns - common(comm, n_comm, compute, compute_intervals(r, compute));
+            row->comm_ns - interval_common(comm, n_comm, compute, compute_intervals(r, compute));
 }
 
 static void add_stalls(const struct reading *r, struct interval *work)
@@ -245,31 +196,54 @@ static void add_op(const struct reading *r, int index, const struct op *op, int6
             2.0 * (double)op->shape.gemm.m * (double)op->shape.gemm.n * (double)op->shape.gemm.k;
 }
 
+/* When the host gave a stamp; long ago where nobody knows. */
+static int64_t given(const struct reading *r, int slot)
+{
+    const struct device_type *type = r->execute->device.type;
+    return type->given ? type->given(&r->execute->device, r->slots + slot) : INT64_MIN;
+}
+
+/* Of an op that the stream had reached before the host had given all of it: until then. */
+static int64_t held_up(const struct reading *r, int index)
+{
+    int64_t begin = op_when(r, index, STAMP_BEGIN), end = op_when(r, index, STAMP_END);
+    int64_t until = given(r, stamp_of(r->execute, index, STAMP_END));
+    until = until < end ? until : end;
+    return until > begin ? until - begin : 0;
+}
+
 /* What one op that took part adds to the terms of its step. */
 static void add_term(const struct reading *r, int index, const struct op *op, int64_t duration)
 {
+    int64_t late = op->stream == DEVICE_COMPUTE ? held_up(r, index) : 0;
     if (waits_for_input(r->execute->plan, op))
         r->row->input_ns += op_when(r, index, STAMP_BEGIN) - op_when(r, index, STAMP_WAIT);
     if (op->kind == OP_INPUT && op->stream == DEVICE_COMPUTE)
-        r->row->input_ns += duration;
+        r->row->input_ns += duration - late;
     else if (stamps_posts(r->execute, op))
         r->row->idle_ns += op_when(r, index, STAMP_POSTED) - op_when(r, index, STAMP_WAIT);
     else if (op->stream == DEVICE_COMPUTE)
-        r->row->compute_ns += duration;
+        r->row->compute_ns += duration - late;
+    r->row->idle_ns += late;
 }
 
-/* A GPU that has nothing to do between two ops of its compute stream waits for the host. */
+/* Between two ops of the compute stream of a GPU: stamps, or a host that was late. */
 static void add_gaps(const struct reading *r)
 {
     const struct plan *plan = r->execute->plan;
-    int64_t cost = r->execute->device.stamp_ns, before = r->row->start_ns;
+    const struct device *device = &r->execute->device;
+    int64_t cost = r->graph ? device->graph_stamp_ns : device->stamp_ns;
+    int64_t before = r->row->start_ns;
     for (int i = 0; i <= plan->n_ops; i++) {
         const struct op *op = i < plan->n_ops ? &plan->ops[i] : NULL;
         if (op && (op->stream != DEVICE_COMPUTE || !op_takes_part(op, r->variant)))
             continue;
-        enum stamp first = op && op->n_waits > 0 ? STAMP_WAIT : STAMP_BEGIN;
-        int64_t gap = (op ? op_when(r, i, first) : r->row->end_ns) - before;
-        r->row->idle_ns += gap > cost ? gap - cost : 0;
+        enum stamp which = op && op->n_waits > 0 ? STAMP_WAIT : STAMP_BEGIN;
+        int first = op ? stamp_of(r->execute, i, which) : STAMP_STEP_END;
+        if (given(r, first) > before)
+            r->row->idle_ns += when(r, first) - before;
+        else
+            r->row->stamps_ns += cost;
         before = op ? op_when(r, i, STAMP_END) : before;
     }
 }
@@ -291,7 +265,7 @@ static void add_compute(const struct reading *r, bool keep)
     if (!r->execute->device.type->runs_host_tasks)
         add_gaps(r);
     r->row->residual_ns = r->row->end_ns - r->row->start_ns - r->row->compute_ns -
-                          r->row->input_ns - r->row->stall_ns - r->row->idle_ns;
+                          r->row->input_ns - r->row->stall_ns - r->row->idle_ns - r->row->stamps_ns;
 }
 
 static void add_training(const struct reading *r, const double *scalars)
@@ -316,6 +290,8 @@ static void read_step(const struct reading *r, bool keep, struct interval *work)
     r->row->flags = (r->level > 1 ? STEP_INSTRUMENTED : 0) | (r->level == 0 ? STEP_BARE : 0);
     if (r->variant != VARIANT_FULL && execute_has_scratch(r->execute))
         r->row->flags |= STEP_SCRATCH;
+    r->row->flags |= r->graph ? STEP_GRAPH : 0;
+    r->row->host_ns = r->execute->host_ns[r->step];
     if (r->level > 0 && r->variant != VARIANT_COMPUTE) {
         add_stalls(r, work);
         if (keep)
@@ -325,29 +301,37 @@ static void read_step(const struct reading *r, bool keep, struct interval *work)
         add_compute(r, keep);
 }
 
-void stamps_to_samples(struct execute *e, enum variant variant, int level, int n_steps, int keep,
-                       struct execute_samples *samples)
+/* [n_steps][SCALARS], as OP_CLIP left them. */
+static double *download_log(struct execute *e, const struct execute_fence *fence)
 {
-    memset(samples, 0, sizeof *samples);
-    samples->n = n_steps;
-    samples->step = must_alloc((size_t)n_steps, sizeof *samples->step);
-    struct interval *work = must_alloc(2 * (size_t)e->plan->n_ops, sizeof *work);
-    double *log = must_alloc((size_t)n_steps * SCALARS, sizeof *log);
-    if (variant == VARIANT_FULL) {
-        e->device.type->download(&e->device, DEVICE_COMPUTE, log, e->log,
-                                 (size_t)n_steps * SCALARS * sizeof *log);
+    size_t values = (size_t)fence->n_steps * SCALARS;
+    double *log = must_alloc(values, sizeof *log);
+    if (fence->variant == VARIANT_FULL) {
+        e->device.type->download(&e->device, DEVICE_COMPUTE, log, e->log, values * sizeof *log);
         e->device.type->sync(&e->device);
     }
-    for (int step = 0; step < n_steps; step++) {
-        struct reading r = {e,
-                            variant,
-                            level,
-                            step,
-                            step * stamps_per_step(e),
-                            &samples->step[step],
-                            &samples->rows};
-        read_step(&r, step == keep, work);
-        if (variant == VARIANT_FULL)
+    return log;
+}
+
+void stamps_to_samples(struct execute *e, const struct execute_fence *fence)
+{
+    struct execute_samples *samples = fence->samples;
+    memset(samples, 0, sizeof *samples);
+    samples->n = fence->n_steps;
+    samples->step = must_alloc((size_t)fence->n_steps, sizeof *samples->step);
+    struct interval *work = must_alloc(2 * (size_t)e->plan->n_ops, sizeof *work);
+    double *log = download_log(e, fence);
+    for (int step = 0; step < fence->n_steps; step++) {
+        struct reading r = {.execute = e,
+                            .variant = fence->variant,
+                            .level = fence->level,
+                            .step = step,
+                            .slots = step * stamps_per_step(e),
+                            .graph = fence->graph,
+                            .row = &samples->step[step],
+                            .rows = &samples->rows};
+        read_step(&r, step == fence->keep || fence->keep == EXECUTE_KEEP_ALL, work);
+        if (fence->variant == VARIANT_FULL)
             add_training(&r, log + (size_t)step * SCALARS);
     }
     free(log);

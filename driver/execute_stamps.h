@@ -4,14 +4,18 @@
  * Each step of a block has its own slots: two for the step, and up to four for each op. Private to
  * the executor.
  *
- * On a GPU stamps are events on its streams, and cost the stream device.stamp_ns each. Between the end
- * of one op of the compute stream and the next stamp lies that cost, and what the host left the GPU
- * waiting: a gap beyond the cost counts as host idle, the rest is in the residual.
+ * On a GPU stamps are events on its streams, and between the end of one op of the compute stream and
+ * the first stamp of the next lies a gap. Who made it is told by the host's clock: where the host had
+ * not yet given that stamp when the stream was done with the op before, the GPU waited for it, and
+ * all of the gap is host idle. Elsewhere the gap is what a stamp costs, as calibrated when the device
+ * was opened (device.stamp_ns, in a graph graph_stamp_ns): so much goes to the term "stamps", and
+ * what the gap really took beyond or below that is left to the residual. An op that the host had not
+ * yet given whole when its first stamp was reached computes from then on; before it is host idle.
  */
 #ifndef DRIVER_EXECUTE_STAMPS_H
 #define DRIVER_EXECUTE_STAMPS_H
 
-#include "driver/execute.h"
+#include "driver/execute_fence.h"
 
 enum { STAMP_STEP_BEGIN, STAMP_STEP_END, STAMP_FIRST_OP };
 enum stamp {
@@ -55,7 +59,6 @@ bool stamp_is_made(const struct op *op, enum variant variant, int level, enum st
 bool stamp_only_orders(const struct op *op, int level);
 
 /* After sync: rows of the block's steps, with local times and step indices from 0. */
-void stamps_to_samples(struct execute *execute, enum variant variant, int level, int n_steps,
-                       int keep, struct execute_samples *samples);
+void stamps_to_samples(struct execute *execute, const struct execute_fence *fence);
 
 #endif

@@ -8,9 +8,54 @@
 #include "base/bf16.h"
 #include "base/err.h"
 #include "base/rng.h"
+#include "driver/execute_fence.h"
 #include "driver/state.h"
 #include "driver/watchdog.h"
 #include "workloads/memory.h"
+
+/* ---- scratch copies ---- */
+
+void execute_scratch_free(struct execute *e)
+{
+    for (int b = 1; b < PLAN_BUFFERS; b++)
+        if (e->scratch[b])
+            e->device.type->free(&e->device, DEVICE_TEMPORARIES, e->scratch[b],
+                                 (size_t)e->plan->bytes[b]);
+    memset(e->scratch, 0, sizeof e->scratch);
+}
+
+/* On a GPU scratch leaves room for what libraries take later. */
+static bool has_room_for_scratch(struct execute *e)
+{
+    static const int64_t kept = INT64_C(2) << 30;
+    struct device_memory memory;
+    int64_t bytes = 0;
+    if (e->device.type->probe == NULL)
+        return true;
+    for (int b = 1; b < PLAN_BUFFERS; b++)
+        bytes += execute_is_state(b) ? e->plan->bytes[b] : 0;
+    e->device.type->memory(&e->device, &memory);
+    return memory.process_bytes + bytes + kept <= memory.capacity_bytes;
+}
+
+/* A refusal is no failure: the variants then run on the real state. */
+void execute_scratch_take(struct execute *e)
+{
+    if (!has_room_for_scratch(e))
+        return;
+    for (int b = 1; b < PLAN_BUFFERS; b++) {
+        void *memory = NULL;
+        if (!execute_is_state(b) || e->plan->bytes[b] == 0)
+            continue;
+        if (e->device.type->alloc(&e->device, DEVICE_TEMPORARIES, (size_t)e->plan->bytes[b],
+                                  &memory) != 0) {
+            fail_clear();
+            execute_scratch_free(e);
+            return;
+        }
+        e->scratch[b] = memory;
+    }
+}
 
 enum { PIECE_BYTES = 8 << 20 };
 
@@ -239,4 +284,18 @@ uint64_t execute_digest(struct execute *e)
     XXH3_freeState(state);
     free(host);
     return digest;
+}
+
+const struct kernel_work *execute_work(const struct execute *e)
+{
+    return &e->context.work;
+}
+
+double execute_wire_bytes(const struct execute *e, enum axis axis)
+{
+    double bytes = 0;
+    for (int i = 0; i < e->n_comms; i++)
+        if (e->comm[i].axis == axis)
+            bytes += e->comm[i].posted_bytes;
+    return bytes;
 }

@@ -21,6 +21,7 @@ static struct policy gate_policy(const struct gate_reference *reference, const s
 {
     struct policy policy;
     policy_defaults(&policy, &reference->model);
+    policy.routing = reference->routing;
     if (point)
         policy = *point;
     policy.global_batch = reference->batch;
@@ -84,6 +85,20 @@ static void download_gradients(struct gate_run *run)
     free(at);
 }
 
+/* Of the layers of this rank, as OP_ROUTE counted them; its words come as floats do. */
+static double tied_tokens(struct gate_run *run, const struct model *model)
+{
+    int64_t each = model->experts + 3, n = model->layers * each;
+    double sum = 0, *load = must_alloc((size_t)n + 1, sizeof *load);
+    if (model->experts > 0)
+        execute_download_tensor(&run->execute, run->plan.load, DTYPE_F32, 2 * n,
+                                (float *)(void *)load);
+    for (int64_t l = 0; l < model->layers; l++)
+        sum += load[l * each + model->experts + 2];
+    free(load);
+    return sum;
+}
+
 static int gate_run(struct gate_run *run, const struct gate_reference *reference,
                     const struct layout *layout, const struct policy *policy,
                     const struct backend *backend, const void *parent, struct execute_fault fault)
@@ -108,7 +123,9 @@ static int gate_run(struct gate_run *run, const struct gate_reference *reference
     execute_reset(&run->execute, reference->seed);
     gate_run_steps(run, 0, 1);
     download_gradients(run);
-    gate_run_steps(run, 1, reference->steps - 1);
+    run->found.tied = tied_tokens(run, model);
+    if (reference->steps > 1)
+        gate_run_steps(run, 1, reference->steps - 1);
     execute_download(&run->execute, (enum plan_buffer)run->plan.master, 0, n, run->found.parameter);
 out:
     return rc;
@@ -142,15 +159,32 @@ int gate_reference_make(struct gate_reference *reference, const struct model *mo
                         int64_t batch, uint64_t seed, enum gate_numbers numbers, int rank,
                         const void *world)
 {
+    struct routing routing;
+    struct gate_shape shape = {tp, 1, 1};
+    routing_defaults(&routing);
+    return gate_reference_routed(reference, model, &routing, &shape, batch, seed, numbers, rank,
+                                 world);
+}
+
+int gate_reference_routed(struct gate_reference *reference, const struct model *model,
+                          const struct routing *routing, const struct gate_shape *shape,
+                          int64_t batch, uint64_t seed, enum gate_numbers numbers, int rank,
+                          const void *world)
+{
     struct layout alone;
     struct degrees degrees = {0};
     int rc = 0;
     memset(reference, 0, sizeof *reference);
-    model_reduce_for(model, tp, &reference->model);
+    model_reduce_for(model, shape->tp, &reference->model);
+    model_reduce_rows(model, shape->rows, &reference->model);
+    model_reduce_layers(model, shape->layers, &reference->model);
     reference->bounds = gate_bounds(numbers);
     reference->batch = batch;
     reference->seed = rng_key(seed, "gate");
     reference->steps = reference->bounds->steps;
+    reference->routing = *routing;
+    if (model->experts > 0 && routing->kind == ROUTING_LEARNED)
+        reference->steps = 1;
     struct policy policy = gate_policy(reference, NULL, divisor(batch, 16));
     TRY(layout_parse("", &degrees));
     TRY(layout_init(&alone, 1, 1, 0, &degrees));
@@ -178,24 +212,44 @@ void gate_reference_release(struct gate_reference *reference)
 
 /* ---- the verdict of all ranks ---- */
 
+/* The row of the same check and subject, looked for from where it would be; else a new one. */
+static struct gate_row *row_like(struct record_point *out, int64_t first, int64_t *hint,
+                                 const struct gate_row *row)
+{
+    int64_t n = out->gate.n - first;
+    for (int64_t i = 0; i < n; i++) {
+        struct gate_row *to = &out->gate.rows[first + (*hint + i) % n];
+        if (strcmp(to->check, row->check) != 0 || strcmp(to->subject, row->subject) != 0)
+            continue;
+        *hint = (*hint + i + 1) % n;
+        return to;
+    }
+    struct gate_row *to = RECORD_ADD(&out->gate, 1);
+    *to = *row;
+    to->rank = -1;
+    return to;
+}
+
+/* Ranks compare what they hold: other tensors on other stages of a pipeline. */
 int gate_collect(const struct gate_row *rows, int64_t n, const struct layout *layout,
                  const void *parent, struct record_point *out)
 {
     int size = layout->world;
     void *all = NULL;
-    int64_t total = 0, *counts = must_alloc((size_t)size, sizeof *counts);
+    int64_t total = 0, *counts = must_alloc((size_t)size, sizeof *counts), first = out->gate.n;
     int rc = agree_gather(rows, n * (int64_t)sizeof *rows, &all, &total, counts, parent);
     if (rc == 0 && layout->rank == 0) {
         const struct gate_row *from = all;
-        struct gate_row *to = RECORD_ADD(&out->gate, n);
-        for (int64_t i = 0; i < n; i++)
-            for (int r = 0; r < size; r++) {
-                const struct gate_row *candidate = &from[r * n + i];
-                if (r == 0 || gate_severity(candidate) > gate_severity(&to[i])) {
-                    to[i] = *candidate;
-                    to[i].rank = r;
-                }
+        for (int r = 0; r < size; r++) {
+            int64_t hint = 0, of_rank = counts[r] / (int64_t)sizeof *rows;
+            for (int64_t i = 0; i < of_rank; i++, from++) {
+                struct gate_row *to = row_like(out, first, &hint, from);
+                if (to->rank >= 0 && gate_severity(from) <= gate_severity(to))
+                    continue;
+                *to = *from;
+                to->rank = r;
             }
+        }
     }
     free(all);
     free(counts);
@@ -207,6 +261,9 @@ struct policy gate_point_policy(const struct gate_reference *reference, const st
 {
     int64_t local = reference->batch / layout->degrees.dp;
     int64_t micro = divisor(local, accumulate && local / 2 < 16 ? local / 2 : 16);
+    int pp = layout->degrees.pp;
+    if (pp > 1) /* once or twice as many micro-batches as stages, or a multiple of that */
+        micro = divisor(local / (local % (2 * pp) == 0 ? 2 * pp : pp), 16);
     return gate_policy(reference, policy, micro);
 }
 

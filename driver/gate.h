@@ -48,6 +48,7 @@ const struct gate_bounds *gate_bounds(enum gate_numbers numbers);
 struct gate_reference {
     struct model model;               /* the gate model */
     const struct gate_bounds *bounds; /* NULL: those of fp32 */
+    struct routing routing;           /* of experts */
     uint64_t seed;
     int64_t batch;    /* samples a step */
     struct plan plan; /* of one rank: tensor names and places */
@@ -62,6 +63,13 @@ struct gate_reference {
 int gate_reference_make(struct gate_reference *reference, const struct model *model, int64_t tp,
                         int64_t batch, uint64_t seed, enum gate_numbers numbers, int rank,
                         const void *world);
+/* The same for a model of experts, whose tokens come to them as `routing` says. What the router
+ * chooses by itself may differ where two experts are all but tied, and from the second step on that
+ * differs more and more: learned routing is compared at step 1 alone. */
+int gate_reference_routed(struct gate_reference *reference, const struct model *model,
+                          const struct routing *routing, const struct gate_shape *shape,
+                          int64_t batch, uint64_t seed, enum gate_numbers numbers, int rank,
+                          const void *world);
 void gate_reference_release(struct gate_reference *reference);
 
 /*
@@ -94,6 +102,7 @@ struct gate_found {
     const struct plan *plan;
     float *gradient, *parameter; /* [n_state] */
     double loss[GATE_STEPS_MOST], norm[GATE_STEPS_MOST];
+    double tied; /* learned routing: tokens of this rank whose experts rounding may have chosen */
 };
 int64_t gate_compare(const struct gate_reference *reference, const struct gate_found *found,
                      struct gate_row *rows);

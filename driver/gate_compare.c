@@ -184,6 +184,8 @@ int64_t gate_compare(const struct gate_reference *reference, const struct gate_f
         rows[n++] = gate_row_of("norm", subject, norm, found->norm[step],
                                 fabs(found->norm[step] - norm), norm_bound * norm);
     }
+    if (reference->model.experts > 0 && reference->routing.kind == ROUTING_LEARNED)
+        rows[n++] = gate_row_of("tied-tokens", "step 1", 0, found->tied, 0, 0); /* reported */
     return n;
 }
 

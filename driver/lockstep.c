@@ -169,6 +169,9 @@ bool lockstep_same_call(const struct lockstep_rank *a, const struct op *x,
     bool halves = mine->kind == COLL_SEND || mine->kind == COLL_RECV;
     bool kinds = halves ? mine->kind + theirs->kind == COLL_SEND + COLL_RECV
                         : mine->kind == theirs->kind && mine->peer == theirs->peer;
+    if (kinds && mine->kind == COLL_ALL_TO_ALL_V && /* what one sends is what the other receives */
+        (mine->send[q.me] != theirs->recv[p.me] || mine->recv[q.me] != theirs->send[p.me]))
+        return false;
     return kinds && mine->dtype == theirs->dtype && mine->count == theirs->count &&
            p.first == q.first && p.stride == q.stride && p.size == q.size;
 }
@@ -198,21 +201,26 @@ static bool try_compute(struct lockstep *lockstep, int r, int stream, int64_t n_
 
 enum { STREAMS = PLAN_CHANNELS + 2 };
 
+static bool is_transfer(const struct op *op)
+{
+    enum coll_kind kind = op->shape.coll.coll.kind;
+    return kind == COLL_SEND || kind == COLL_RECV;
+}
+
 /* Who holds a collective up: a member and, there, the stream it waits for. */
 struct holdup {
     int rank, stream; /* rank -1: nobody */
 };
 
-/* A transfer whose other side is still busy with somebody else's is early, not wrong. */
+/* Whose other member is still busy with a transfer to somebody else, or before a call of all, is
+ * early, not wrong. */
 static bool is_elsewhere(const struct lockstep_rank *rank, const struct lockstep_head *theirs,
-                         const struct group *members)
+                         const struct lockstep_head *mine, const struct group *members)
 {
-    if (!theirs->op || members->size != 2)
+    if (!theirs->op || !is_transfer(theirs->op))
         return false;
-    enum coll_kind kind = theirs->op->shape.coll.coll.kind;
     struct group pair = lockstep_members(rank, theirs->op);
-    return (kind == COLL_SEND || kind == COLL_RECV) &&
-           (pair.first != members->first || pair.stride != members->stride);
+    return !is_transfer(mine->op) || pair.first != members->first || pair.stride != members->stride;
 }
 
 /* Does member `other` stand at the same call, and what holds it up? Its stream goes to *stream. */
@@ -226,12 +234,12 @@ static int meet(const struct lockstep *lockstep, int r, const struct lockstep_he
     *stream = lockstep_stream_of(rank, call->axis, call->direction);
     if (*stream >= 0)
         theirs = lockstep_head(rank, *stream, n_steps);
-    if (is_elsewhere(rank, &theirs, members)) {
+    if (is_elsewhere(rank, &theirs, head, members)) {
         *holdup = (struct holdup){other, *stream};
         return 0;
     }
     if (!theirs.op || theirs.step != head->step ||
-        !lockstep_same_call(&lockstep->rank[r], head->op, rank, theirs.op))
+        (other != r && !lockstep_same_call(&lockstep->rank[r], head->op, rank, theirs.op)))
         return lockstep_mismatch(r, head, other, &theirs);
     waits = lockstep_waits_for(rank, &theirs, &awaited);
     if (waits >= 0 && holdup->rank < 0)

@@ -10,6 +10,7 @@ struct collect {
     struct lockstep *lockstep;
     struct coll coll;
     int n;
+    const struct coll **call; /* of each member */
     const unsigned char **send;
     unsigned char **receive;
     size_t share; /* bytes of `count` elements */
@@ -111,6 +112,33 @@ static void exchange(const struct collect *c)
         memcpy(c->receive[to], all + (parts ? to * n * share : 0), n * share);
 }
 
+/* Part `to` of member m begins where its parts for others before end; likewise where it arrives. */
+static void exchange_parts(const struct collect *c)
+{
+    const struct coll **calls = c->call;
+    size_t n = (size_t)c->n, size = dtype_size((int)c->coll.dtype), total = 0;
+    for (size_t m = 0; m < n; m++)
+        total += (size_t)coll_send_count(calls[m], c->n) * size;
+    unsigned char *all = gathered(c->lockstep, total), *at = all;
+    for (size_t m = 0; m < n; m++) {
+        size_t bytes = (size_t)coll_send_count(calls[m], c->n) * size;
+        memcpy(at, c->send[m], bytes);
+        at += bytes;
+    }
+    for (size_t to = 0; to < n; to++) {
+        unsigned char *into = c->receive[to];
+        const unsigned char *from = all;
+        for (size_t m = 0; m < n; m++) {
+            size_t before = 0, bytes = (size_t)calls[m]->send[to] * size;
+            for (size_t i = 0; i < to; i++)
+                before += (size_t)calls[m]->send[i] * size;
+            memcpy(into, from + before, bytes);
+            into += bytes;
+            from += (size_t)coll_send_count(calls[m], c->n) * size;
+        }
+    }
+}
+
 static void carry_out(const struct collect *c)
 {
     switch (c->coll.kind) {
@@ -128,9 +156,16 @@ static void carry_out(const struct collect *c)
             if (c->receive[m] != c->send[c->coll.peer])
                 memcpy(c->receive[m], c->send[c->coll.peer], c->share);
         break;
+    case COLL_SENDRECV:
+        for (int m = 0; m < c->n; m++)
+            memcpy(c->receive[(m + 1) % c->n], c->send[m], c->share);
+        break;
     case COLL_SEND:
     case COLL_RECV:
         memcpy(c->receive[1], c->send[0], c->share);
+        break;
+    case COLL_ALL_TO_ALL_V:
+        exchange_parts(c);
         break;
     case COLL_KINDS:
         break;
@@ -149,6 +184,7 @@ void lockstep_collect(struct lockstep *lockstep, const struct group *members, co
 {
     int n = members->size;
     struct collect c = {.lockstep = lockstep, .n = n};
+    c.call = must_alloc((size_t)n, sizeof *c.call);
     c.send = must_alloc((size_t)n, sizeof *c.send);
     c.receive = must_alloc((size_t)n, sizeof *c.receive);
     for (int m = 0; m < n; m++) {
@@ -156,6 +192,7 @@ void lockstep_collect(struct lockstep *lockstep, const struct group *members, co
         const struct op *op = lockstep_head(rank, stream[m], n_steps).op;
         if (m == 0)
             c.coll = op->shape.coll.coll;
+        c.call[m] = &op->shape.coll.coll;
         c.send[m] = tensor_at(&rank->context, op->t[0]);
         c.receive[m] = tensor_at(&rank->context, op->t[1]);
         count_call(lockstep, op, n);
@@ -164,6 +201,7 @@ void lockstep_collect(struct lockstep *lockstep, const struct group *members, co
     carry_out(&c);
     for (int m = 0; m < n; m++)
         lockstep->rank[group_rank(members, m)].stream[stream[m]].done++;
+    free(c.call);
     free(c.send);
     free(c.receive);
 }

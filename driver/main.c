@@ -1,5 +1,4 @@
 #include <mpi.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,11 +8,17 @@
 #include "base/err.h"
 #include "base/units.h"
 #include "driver/agree.h"
+#include "driver/calibrate.h"
 #include "driver/ceiling.h"
 #include "driver/checkpoint_ask.h"
 #include "driver/dataset.h"
+#include "driver/device_ask.h"
 #include "driver/devices.h"
+#include "driver/full_run.h"
+#include "driver/full_run_log.h"
 #include "driver/job.h"
+#include "driver/point_plan.h"
+#include "driver/preempt.h"
 #include "driver/provenance.h"
 #include "driver/run.h"
 #include "driver/timed.h"
@@ -27,39 +32,27 @@ static void abort_job(int code)
     _exit(code);
 }
 
-/* ---- interruption: finished points are whole files already, so leaving at once loses nothing ---- */
-
-static char farewell[640];
-
-static void interrupted(int signal_number)
-{
-    if (farewell[0]) {
-        ssize_t ignored = write(STDERR_FILENO, farewell, strlen(farewell));
-        (void)ignored;
-    }
-    _exit(128 + signal_number);
-}
-
 static void watch_signals(const struct job *job)
 {
-    struct sigaction action = {.sa_handler = interrupted};
+    char farewell[640] = "";
     if (job->rank == 0)
         snprintf(farewell, sizeof farewell,
                  "scalestudy: interrupted; finished points are in %s.parts, --resume goes on\n",
                  job->study.out);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    signal(SIGPIPE, SIG_IGN); /* a reader of stdout that left ends no measurement */
-    signal(SIGXFSZ, SIG_IGN); /* a file size limit is then a failed write, with its sentence */
+    preempt_watch(full_run_wanted(&job->study), farewell);
 }
 
 /* ---- start ---- */
 
 static void say_help(void)
 {
-    printf("usage: mpirun -np N scalestudy --layout NODESxRANKS [options]\n\n"
+    printf("usage: mpirun -np N scalestudy --layout NODESxRANKS [options]\n"
+           "       mpirun -np N scalestudy calibrate --layout NODESxRANKS --model NAME "
+           "[--topology-out FILE.yaml]\n\n"
            "Run the same fixed training work on 1, 2, 4 ... nodes of this job and record every "
-           "sample in one file.\nRead it with scalereport FILE.h5.\n\n");
+           "sample in one file.\nRead it with scalereport FILE.h5.\n"
+           "mpirun -np N scalestudy drill --run-steps N ...: kill a run and measure how it "
+           "recovers.\n\n");
     opt_help(study_options, study_n_options, stdout);
 }
 
@@ -93,16 +86,10 @@ static int find_backend(struct job *job)
     }
     TRY(agree(rc, job->world));
     TRY(agree(agree_on_device(job), job->world));
-    if (job->study.dtype == GATE_TF32 && job->backend.device->probe == NULL)
-        rc = fail(FAIL_USAGE,
-                  "--dtype: device \"%s\" has no tf32: take fp32 or bf16, or --device cuda",
-                  job->backend.device->name);
-    if (job->study.attention != ATTENTION_AUTO && job->backend.device->probe == NULL)
-        rc = fail(FAIL_USAGE,
-                  "--attention: device \"%s\" has one attention, its own: take auto, or --device "
-                  "cuda",
-                  job->backend.device->name);
+    rc = device_ask(&job->study, job->backend.device);
     job->backend.attention = (enum attention_choice)job->study.attention;
+    job->backend.gemm_search = job->study.gemm_search;
+    job->backend.deterministic = job->study.deterministic;
     TRY(agree(rc, job->world));
     rc = comm_find_for(job->backend.device, job->study.comm, &job->backend.comm);
     if (rc == 0)
@@ -115,14 +102,15 @@ out:
     return rc;
 }
 
-/* A rank's share of the cores it may run on; one is left to communication where there are enough. */
+/* A rank's share of the cores it may run on; one is left to communication where there are enough. Sums
+ * depend on the number: --deterministic takes none that this machine suggests. */
 static int blas_threads(const struct job *job)
 {
     const struct discover_rank *me = &job->found.ranks[job->rank];
     const struct discover_host *host = &job->found.hosts[me->host];
     if (job->study.threads > 0)
         return (int)job->study.threads;
-    if (job->backend.kernels->no_numerics)
+    if (job->backend.kernels->no_numerics || job->study.deterministic)
         return 1;
     int cores = me->n_cores;
     if (cores * host->ranks > host->cores) /* not bound to cores of its own */
@@ -166,6 +154,7 @@ static int prepare(struct job *job, int rc)
         rc = dataset_check(job);
     TRY(agree(rc, job->world));
     TRY(agree(dataset_agree(job), job->world));
+    TRY(agree(full_run_check(job), job->world));
     TRY(agree(checkpoint_ask_check(job), job->world));
     job->threads = job->backend.threads = blas_threads(job);
     kernels_blas_threads(job->threads);
@@ -246,9 +235,13 @@ static int begin_record(struct job *job, int argc, char **argv, struct record **
         for (int i = 0; i < n_list; i++)
             if (list[i] >= 0 && list[i] < job->points.n)
                 done[list[i]] = true;
+        job->record = *record;
+        job->unfinished = run_log_unfinished(job->study.out);
     }
     TRY(agree(rc, job->world));
     TRY(agree_broadcast(&job->launch, sizeof job->launch, 0, job->world));
+    TRY(agree_broadcast(&job->unfinished, sizeof job->unfinished, 0, job->world));
+    TRY(agree_broadcast(job->study.out, sizeof job->study.out, 0, job->world));
     TRY(agree_broadcast(done, (int64_t)((size_t)job->points.n * sizeof *done), 0, job->world));
 out:
     free(list);
@@ -279,7 +272,7 @@ static int end_record(struct job *job, struct record *record, int verdict)
     bool complete = verdict == 0 || verdict == FAIL_WRONG || verdict == FAIL_UNSETTLED;
     int rc = 0;
     if (job->rank == 0) {
-        farewell[0] = 0;
+        preempt_say_nothing();
         if (complete)
             rc = record_finish(record);
         else
@@ -345,10 +338,12 @@ static int study(struct job *job, int argc, char **argv)
                         job->found.hosts[job->found.ranks[job->rank].host].name);
     if (rc == 0)
         rc = measure_ceilings(job);
+    struct routing routing;
+    point_routing(&job->study, &routing);
     if (rc == 0 && job->study.check && !job->backend.kernels->no_numerics)
-        rc = gate_reference_make(&job->reference, &job->model, job->points.gate_tp,
-                                 job->points.gate_batch, (uint64_t)job->study.seed,
-                                 (enum gate_numbers)job->study.dtype, job->rank, job->world);
+        rc = gate_reference_routed(&job->reference, &job->model, &routing, &job->points.gate,
+                                   job->points.gate_batch, (uint64_t)job->study.seed,
+                                   (enum gate_numbers)job->study.dtype, job->rank, job->world);
     if (rc == 0)
         rc = run_study(job, record, done);
     watchdog_stop();
@@ -362,7 +357,9 @@ int main(int argc, char **argv)
 {
     static struct job job;
     bool help = false;
-    int parsed = study_parse(&job.study, argc, argv, &help);
+    job.begin_ns = units_now_ns();
+    job.calibrates = argc > 1 && strcmp(argv[1], "calibrate") == 0;
+    int parsed = study_parse(&job.study, argc - job.calibrates, argv + job.calibrates, &help);
     if (help || job.study.version) {
         if (help)
             say_help();
@@ -386,7 +383,7 @@ int main(int argc, char **argv)
     if (rc == 0 && job.study.validate)
         say_valid(&job);
     else if (rc == 0)
-        rc = study(&job, argc, argv);
+        rc = job.calibrates ? calibrate(&job, argc, argv) : study(&job, argc, argv);
     free(job.first);
     gate_reference_release(&job.reference);
     points_release(&job.points);

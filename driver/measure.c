@@ -6,11 +6,21 @@
 
 #include "analysis/stats.h"
 #include "base/err.h"
+#include "base/ranges.h"
 #include "base/units.h"
 #include "driver/agree.h"
 #include "driver/watchdog.h"
 
-enum block_kind { BLOCK_FULL, BLOCK_COMPUTE, BLOCK_COMM, BLOCK_INSTRUMENTED, BLOCK_KINDS };
+enum block_kind {
+    BLOCK_FULL,
+    BLOCK_GRAPH,
+    BLOCK_COMPUTE,
+    BLOCK_COMM,
+    BLOCK_INSTRUMENTED,
+    BLOCK_KINDS
+};
+static const char *const kind_name[BLOCK_KINDS] = {
+    "block full", "block graph", "block compute-only", "block comm-only", "block instrumented"};
 
 /* ---- rows of a block ---- */
 
@@ -21,7 +31,8 @@ enum block_kind { BLOCK_FULL, BLOCK_COMPUTE, BLOCK_COMM, BLOCK_INSTRUMENTED, BLO
     } while (0)
 
 /* Step indices count from 0 in a block; here they become indices of point and variant. */
-static void keep(struct measure *m, struct execute_samples *s, enum variant variant, int flags)
+void measure_keep(struct measure *m, struct execute_samples *s, enum variant variant, int flags,
+                  int first_flags)
 {
     int first = m->next_step[variant], rank = m->layout->rank;
     if (variant == VARIANT_FULL && first == 0)
@@ -30,7 +41,7 @@ static void keep(struct measure *m, struct execute_samples *s, enum variant vari
         s->step[i].step += first;
         s->step[i].block = m->next_block;
         s->step[i].rank = rank;
-        s->step[i].flags |= flags | (i == 0 ? STEP_LEAD_IN : 0);
+        s->step[i].flags |= flags | (i == 0 ? first_flags : 0);
     }
     for (int64_t i = 0; i < s->rows.stalls.n; i++) {
         s->rows.stalls.rows[i].step += first;
@@ -54,7 +65,24 @@ static void keep(struct measure *m, struct execute_samples *s, enum variant vari
     APPEND(&m->local.ops, &s->rows.ops, struct op_row);
     APPEND(&m->local.inputs, &s->rows.inputs, struct input_row);
     m->next_step[variant] += s->n;
+}
+
+/* A block of the alternation: its first step is its lead-in. */
+static void keep(struct measure *m, struct execute_samples *s, enum variant variant, int flags)
+{
+    measure_keep(m, s, variant, flags, STEP_LEAD_IN);
     m->next_block++;
+}
+
+void measure_series(struct measure *m, const int64_t *ends, int n, int64_t before, int first_step)
+{
+    for (int i = 0; i < n; i++) {
+        m->series = record_room(m->series, sizeof *m->series, m->n_series, &m->capacity, 1);
+        m->series_step = must_grow(m->series_step, (size_t)m->capacity, sizeof *m->series_step);
+        m->series_step[m->n_series] = first_step + i;
+        m->series[m->n_series++] = (double)(ends[i] - before);
+        before = ends[i];
+    }
 }
 
 /* Rank 0: the latest end of each step over ranks -> time between ends, behind the lead-in. */
@@ -69,20 +97,12 @@ static int extend_series(struct measure *m, const struct execute_samples *s, int
     int rc = agree_gather(ends, s->n * (int64_t)sizeof *ends, &all, &total, counts, m->parent);
     if (rc == 0 && m->layout->rank == 0) {
         const int64_t *of = all;
-        int64_t before = 0;
         for (int i = 0; i < s->n; i++) {
-            int64_t last = of[i];
+            ends[i] = of[i];
             for (int r = 1; r < size; r++)
-                last = of[r * s->n + i] > last ? of[r * s->n + i] : last;
-            if (i > 0) {
-                m->series = record_room(m->series, sizeof *m->series, m->n_series, &m->capacity, 1);
-                m->series_step =
-                    must_grow(m->series_step, (size_t)m->capacity, sizeof *m->series_step);
-                m->series_step[m->n_series] = first_step + i;
-                m->series[m->n_series++] = (double)(last - before);
-            }
-            before = last;
+                ends[i] = of[r * s->n + i] > ends[i] ? of[r * s->n + i] : ends[i];
         }
+        measure_series(m, ends + 1, s->n - 1, ends[0], first_step + 1);
     }
     free(all);
     free(counts);
@@ -92,34 +112,56 @@ static int extend_series(struct measure *m, const struct execute_samples *s, int
 
 /* ---- blocks ---- */
 
+/* The first launch of a graph is not like the others. */
+static void warm_up_graphs(struct measure *m)
+{
+    struct execute_samples samples;
+    execute_replay(m->execute, m->execute->max_steps, -1, &samples);
+    keep(m, &samples, VARIANT_FULL, STEP_WARM_UP);
+    execute_samples_release(&samples);
+}
+
 static int warm_up(struct measure *m)
 {
     int64_t begin = units_now_ns();
     int64_t left = m->study->warm_up;
+    ranges_push("warm-up");
     while (left > 0) {
         int n = (int)(left < m->execute->max_steps ? left : m->execute->max_steps);
         struct execute_samples samples;
+        telemetry_block(m->telemetry, true);
         execute_block(m->execute, VARIANT_FULL, (int)m->study->stamps, n, -1, &samples);
+        telemetry_block_end(m->telemetry, m->next_block, &m->local);
         keep(m, &samples, VARIANT_FULL, STEP_WARM_UP);
         execute_samples_release(&samples);
         left -= n;
     }
+    if (m->study->graph)
+        warm_up_graphs(m);
+    ranges_pop();
     m->warm_up_s = (double)(units_now_ns() - begin) / 1e9;
     return agree_barrier(m->parent);
 }
 
-/* Variants without scratch memory ran on the real state: start again from the generator. */
-static void restore(struct measure *m)
+/* Variants without scratch memory ran on the real state: start again. */
+static int restore(struct measure *m)
 {
-    if (!execute_has_scratch(m->execute))
-        execute_reset(m->execute, m->seed);
+    if (execute_has_scratch(m->execute))
+        return 0;
+    if (m->again != NULL)
+        return m->again(m->again_arg);
+    execute_reset(m->execute, m->seed);
+    return 0;
 }
 
 static int run_block(struct measure *m, enum block_kind kind, int n)
 {
-    static const enum variant variant_of[BLOCK_KINDS] = {VARIANT_FULL, VARIANT_COMPUTE,
-                                                         VARIANT_COMM, VARIANT_FULL};
-    const int level_of[BLOCK_KINDS] = {(int)m->study->stamps, 2, 1, 2};
+    static const enum variant variant_of[BLOCK_KINDS] = {
+        [BLOCK_COMPUTE] = VARIANT_COMPUTE, [BLOCK_COMM] = VARIANT_COMM}; /* the others: full */
+    const int level_of[BLOCK_KINDS] = {[BLOCK_FULL] = (int)m->study->stamps,
+                                       [BLOCK_COMPUTE] = 2,
+                                       [BLOCK_COMM] = 1,
+                                       [BLOCK_INSTRUMENTED] = 2};
     enum variant variant = variant_of[kind];
     struct execute_samples samples;
     int rc = 0;
@@ -127,7 +169,14 @@ static int run_block(struct measure *m, enum block_kind kind, int n)
     rc = input_failed(m->execute->context.input);
     TRY(agree_quietly(rc, m->together)); /* the barrier */
     int first = m->next_step[variant];
-    execute_block(m->execute, variant, level_of[kind], n + 1, n, &samples);
+    ranges_push(kind_name[kind]);
+    telemetry_block(m->telemetry, kind == BLOCK_INSTRUMENTED);
+    if (kind == BLOCK_GRAPH)
+        execute_replay(m->execute, n + 1, n, &samples);
+    else
+        execute_block(m->execute, variant, level_of[kind], n + 1, n, &samples);
+    telemetry_block_end(m->telemetry, m->next_block, &m->local);
+    ranges_pop();
     if (variant == VARIANT_FULL)
         m->final_loss = samples.step[n].loss;
     if (kind == BLOCK_FULL) {
@@ -137,7 +186,7 @@ static int run_block(struct measure *m, enum block_kind kind, int n)
     keep(m, &samples, variant, 0);
     execute_samples_release(&samples);
     if (variant != VARIANT_FULL)
-        restore(m);
+        TRY(restore(m));
 out:
     return rc;
 }
@@ -171,18 +220,28 @@ out:
     return rc;
 }
 
+/* Full steps at the study's level; beside them, so that the two can be compared, steps as graphs. */
+static int run_plain(struct measure *m, bool mirrored)
+{
+    int64_t left = m->study->max_steps - m->full_steps;
+    int n = (int)(left < m->study->block ? left : m->study->block), rc = 0;
+    if (m->study->graph && mirrored)
+        TRY(run_block(m, BLOCK_GRAPH, n));
+    TRY(run_block(m, BLOCK_FULL, n));
+    if (m->study->graph && !mirrored)
+        TRY(run_block(m, BLOCK_GRAPH, n));
+out:
+    return rc;
+}
+
 static int run_half_cycle(struct measure *m, bool mirrored)
 {
     static const enum block_kind forth[] = {BLOCK_COMPUTE, BLOCK_COMM};
     static const enum block_kind back[] = {BLOCK_COMM, BLOCK_COMPUTE};
-    int64_t left = m->study->max_steps - m->full_steps;
-    int n = (int)(left < m->study->block ? left : m->study->block);
-    int rc = 0;
-    TRY(run_block(m, mirrored ? BLOCK_INSTRUMENTED : BLOCK_FULL,
-                  mirrored ? (int)m->study->block : n));
+    int n = (int)m->study->block, rc = 0;
+    TRY(mirrored ? run_block(m, BLOCK_INSTRUMENTED, n) : run_plain(m, false));
     TRY(run_variants(m, mirrored ? back : forth, 2));
-    TRY(run_block(m, mirrored ? BLOCK_FULL : BLOCK_INSTRUMENTED,
-                  mirrored ? n : (int)m->study->block));
+    TRY(mirrored ? run_plain(m, true) : run_block(m, BLOCK_INSTRUMENTED, n));
 out:
     return rc;
 }
@@ -190,7 +249,7 @@ out:
 /* ---- when to stop ---- */
 
 /* Settled: the interval is narrow, and made of min-steps that are no warm-up. */
-static void judge(struct measure *m)
+void measure_judge(struct measure *m)
 {
     int64_t skip = stats_warm_up(m->series, m->n_series);
     int64_t n = m->n_series - skip;
@@ -205,7 +264,7 @@ static int decide(struct measure *m, int64_t begin_ns, int *stop)
 {
     watchdog_at("decision after block", m->next_block, "rank 0 of the point");
     if (m->layout->rank == 0) {
-        judge(m);
+        measure_judge(m);
         bool late = (double)(units_now_ns() - begin_ns) / 1e9 >= m->study->max_seconds;
         *stop = m->full_steps >= m->study->max_steps ||
                 (m->full_steps >= m->study->min_steps && (m->settled || late));
@@ -218,12 +277,14 @@ int measure_run(struct measure *m)
     int rc = 0, stop = 0;
     TRY(clock_measure(&m->clock, 0, m->parent));
     TRY(warm_up(m));
+    telemetry_section(m->telemetry);
     int64_t begin = units_now_ns();
     for (int half = 0; !stop; half++) {
         TRY(run_half_cycle(m, half % 2 == 1));
         TRY(decide(m, begin, &stop));
     }
     m->timed_s = (double)(units_now_ns() - begin) / 1e9;
+    telemetry_section_end(m->telemetry, &m->local);
     rc = clock_measure(&m->clock, 1, m->parent);
 out:
     return rc;
@@ -274,6 +335,10 @@ int measure_gather(struct measure *m, struct record_point *out)
         row->start_ns = clock_global_ns(&m->clock, row->start_ns) - m->t0_ns;
         row->end_ns = clock_global_ns(&m->clock, row->end_ns) - m->t0_ns;
     }
+    for (int64_t i = 0; i < m->local.telemetry.n; i++) {
+        struct telemetry_row *row = &m->local.telemetry.rows[i];
+        row->start_ns = clock_global_ns(&m->clock, row->start_ns) - m->t0_ns;
+    }
     watchdog_at("gather rows", m->next_block, "all ranks of the point");
     TRY(GATHER(steps));
     TRY(GATHER(stalls));
@@ -283,6 +348,8 @@ int measure_gather(struct measure *m, struct record_point *out)
     TRY(GATHER(checkpoints));
     TRY(GATHER(drains));
     TRY(GATHER(memory));
+    TRY(GATHER(telemetry));
+    TRY(GATHER(audit));
     if (m->layout->rank == 0)
         flag_warm_up(m, out);
 out:

@@ -133,6 +133,8 @@ void point_memory_rows(const struct job *job, const struct plan *plan, struct ex
         add_row(to, rank, "kernels", execute->kernel_bytes, -1);
     add_row(to, rank, "reserved", measured.reserved_bytes,
             execute->kernel_bytes > 0 ? -1 : predicted.bytes);
+    add_row(to, rank, "training", measured.reserved_bytes - predicted.item[MEMORY_SCRATCH],
+            execute->kernel_bytes > 0 ? -1 : predicted.bytes - predicted.item[MEMORY_SCRATCH]);
     bool on_gpu = job->backend.device->probe != NULL;
     add_row(to, rank, "process", measured.process_bytes,
             job->backend.kernels->no_numerics

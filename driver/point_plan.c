@@ -3,6 +3,16 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "workloads/policy_options.h"
+
+/* study_parse() has found the words right. */
+void point_routing(const struct study *study, struct routing *routing)
+{
+    routing_defaults(routing);
+    if (routing_parse(study->routing, study->capacity, routing) != 0)
+        BUG("--routing %s was not refused", study->routing);
+    routing->seed = (uint64_t)study->seed;
+}
 
 void point_policy(const struct job *job, const struct point *point, struct model *model,
                   struct policy *policy)
@@ -21,13 +31,18 @@ void point_policy(const struct job *job, const struct point *point, struct model
     policy->overlap_gradients = study_overlaps_gradients(&job->study);
     policy->overlap_parameters = study_overlaps(&job->study, "param");
     policy->overlap_tensor = study_overlaps(&job->study, "tp");
+    policy->overlap_context = study_overlaps(&job->study, "cp");
+    policy->cp_kind = (enum cp_kind)job->study.cp_kind;
     policy->tp_chunks = point->degrees.tp > 1 ? (int)job->study.tp_chunks : 1;
     policy->sequence_parallel = job->study.sequence_parallel;
     policy->recompute_every = (int)job->study.recompute_every;
     policy->shard_stage = (int)job->study.shard_stage;
     policy->fsdp_prefetch = (int)job->study.fsdp_prefetch;
-    policy->fsdp_reshard = job->study.fsdp_reshard;
-    policy->reduce_every = job->study.reduce == 0;
+    policy->fsdp_reshard = policy_choice_of(job->study.fsdp_reshard);
+    policy->reduce_every = policy_choice_of(job->study.reduce);
+    policy->schedule = (enum schedule_kind)job->study.schedule;
+    policy->virtual_stages = (int)job->study.virtual_stages;
+    point_routing(&job->study, &policy->routing);
 }
 
 int point_plan(const struct job *job, const struct point *point, int rank, struct plan *plan)

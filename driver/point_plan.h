@@ -10,6 +10,9 @@
 void point_policy(const struct job *job, const struct point *point, struct model *model,
                   struct policy *policy);
 
+/* How its tokens come to experts. */
+void point_routing(const struct study *study, struct routing *routing);
+
 /* The plan of one rank of a point. */
 int point_plan(const struct job *job, const struct point *point, int rank, struct plan *plan);
 

@@ -11,6 +11,15 @@ void point_text(char *to, size_t size, const char *from)
     snprintf(to, size, "%.*s", (int)size - 1, from);
 }
 
+void point_event(struct record_point *rows, const char *kind, int64_t at_ns, const char *words)
+{
+    struct event_row *event = RECORD_ADD(&rows->events, 1);
+    event->at_ns = at_ns;
+    event->rank = -1;
+    point_text(event->kind, sizeof event->kind, kind);
+    point_text(event->text, sizeof event->text, words);
+}
+
 int point_rank(const struct job *job, const struct point *point, int rank)
 {
     int node = rank / job->points.ranks_per_node, local = rank % job->points.ranks_per_node;
@@ -96,9 +105,21 @@ void point_describe(const struct job *job, const struct point *point, const stru
     if (job->backend.kernels->no_numerics)
         point_text(p->topology, sizeof p->topology, job->topology.name);
     dataset_name(point->input, p->input, sizeof p->input);
+    p->experts = (int)model->experts;
+    if (model->experts > 0)
+        snprintf(p->routing, sizeof p->routing, "%s, capacity %s", job->study.routing,
+                 job->study.capacity);
     p->global_batch = point->global_batch;
     p->micro_batch = point->micro_batch;
     p->micro_steps = plan->micro_batches;
+    static const char *const cp_kinds[] = {
+        [CP_RING] = "ring", [CP_ALL_GATHER] = "allgather", [CP_ULYSSES] = "ulysses"};
+    if (d->cp > 1)
+        point_text(p->cp_kind, sizeof p->cp_kind, cp_kinds[job->study.cp_kind]);
+    if (d->pp > 1) {
+        point_text(p->schedule, sizeof p->schedule, schedule_name((int)plan->schedule.kind));
+        p->virtual_stages = plan->schedule.chunks;
+    }
     p->sequence = point->sequence;
     p->positions_per_step = point->global_batch * point->sequence;
     p->parameters = model_parameters(model);
@@ -108,5 +129,6 @@ void point_describe(const struct job *job, const struct point *point, const stru
     p->emulated = job->emulated && point->nodes * point->copies > 1;
     p->oversubscribed = plan->layout.rank == 0 && oversubscribed(job, point);
     p->input_entropy = input_path(point->input) == NULL ? input_entropy() : 0;
+    p->deterministic = job->study.deterministic;
     point_text(p->gate, sizeof p->gate, "off");
 }

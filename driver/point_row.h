@@ -21,4 +21,7 @@ void point_describe(const struct job *job, const struct point *point, const stru
 /* Fill a text column: cut where it is too long, always terminated. */
 void point_text(char *to, size_t size, const char *from);
 
+/* A row of `events`: of the whole point (rank -1), at a time on the study's clock. */
+void point_event(struct record_point *rows, const char *kind, int64_t at_ns, const char *words);
+
 #endif

@@ -1,22 +1,27 @@
-#include "driver/point_run.h"
+#include "driver/point_run_part.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/stats.h"
 #include "base/err.h"
+#include "base/ranges.h"
 #include "base/units.h"
 #include "collectives/comm_check.h"
 #include "driver/agree.h"
+#include "driver/audit.h"
 #include "driver/check.h"
 #include "driver/checkpoint_section.h"
 #include "driver/dataset.h"
+#include "driver/expert_load.h"
+#include "driver/full_run.h"
 #include "driver/measure.h"
+#include "driver/pipeline_bubble.h"
 #include "driver/point_memory.h"
 #include "driver/point_plan.h"
 #include "driver/point_row.h"
+#include "driver/point_steps.h"
+#include "driver/point_watch.h"
 #include "driver/proof.h"
 #include "driver/proof_traffic.h"
 #include "driver/timed.h"
@@ -24,56 +29,60 @@
 #include "workloads/input_feed.h"
 #include "workloads/input_file.h"
 
-/* One point while it runs, on one rank. */
-struct run {
-    struct job *job;
-    const struct point *point;
-    const void *comm, *together;
-    struct model model; /* with the point's sequence */
-    struct policy policy;
-    struct plan plan;
-    struct input input;
-    struct execute execute;
-    struct measure measure;
-    struct execute_fault fault;
-    struct record_point *rows;
-    char wrong[512]; /* why the point is invalid, "" */
-};
-
 /* ---- plan ---- */
 
-/* Every member of every group must be about to make the same calls. */
+/* Of the calls of a rank by axis: what all members of a group make, and what pairs of them do. */
+struct calls {
+    uint64_t of_all[AXIS_COUNT], of_pairs[AXIS_COUNT];
+};
+
+/* Compare a rank with the first of its groups; what pairs do is added there. */
+static int compare_calls(const struct run *r, struct calls *calls, int rank)
+{
+    struct layout layout;
+    int rc = layout_init(&layout, r->point->nodes, r->point->ranks_per_node, rank,
+                         &r->plan.layout.degrees);
+    for (int axis = 0; axis < AXIS_COUNT && rc == 0; axis++) {
+        int first = layout.group[axis].first;
+        if (layout.group[axis].size < 2 || first == rank)
+            continue;
+        if (calls[rank].of_all[axis] != calls[first].of_all[axis])
+            rc = fail(FAIL_INTERNAL, "plan: rank %d would make other %s calls than rank %d", rank,
+                      axis_name(axis), first);
+        calls[first].of_pairs[axis] += calls[rank].of_pairs[axis];
+        calls[rank].of_pairs[axis] = 0;
+    }
+    return rc;
+}
+
+/* Every member of every group must be about to make the same calls, and transfers that meet. */
 static int agree_calls(const struct run *r)
 {
-    uint64_t mine[AXIS_COUNT];
+    struct calls mine;
     void *all = NULL;
     int64_t total = 0, *counts = must_alloc((size_t)r->point->ranks, sizeof *counts);
-    for (int axis = 0; axis < AXIS_COUNT; axis++)
-        mine[axis] = plan_digest(&r->plan, (enum axis)axis);
-    int rc = agree_gather(mine, sizeof mine, &all, &total, counts, r->comm);
+    for (int axis = 0; axis < AXIS_COUNT; axis++) {
+        mine.of_all[axis] = plan_digest(&r->plan, (enum axis)axis);
+        mine.of_pairs[axis] = plan_digest_transfers(&r->plan, (enum axis)axis);
+    }
+    int rc = agree_gather(&mine, sizeof mine, &all, &total, counts, r->comm);
     if (rc == 0 && r->plan.layout.rank == 0) {
-        const uint64_t(*of)[AXIS_COUNT] = (const uint64_t(*)[AXIS_COUNT])all;
-        for (int rank = 1; rank < r->point->ranks && rc == 0; rank++)
+        struct calls *of = all;
+        for (int rank = 0; rank < r->point->ranks && rc == 0; rank++)
+            rc = compare_calls(r, of, rank);
+        for (int rank = 0; rank < r->point->ranks && rc == 0; rank++)
             for (int axis = 0; axis < AXIS_COUNT && rc == 0; axis++)
-                if (of[rank][axis] != of[0][axis])
-                    rc = fail(FAIL_INTERNAL, "plan: rank %d would make other %s calls than rank 0",
-                              rank, axis_name(axis));
+                if (of[rank].of_pairs[axis] != 0)
+                    rc = fail(FAIL_INTERNAL,
+                              "plan: transfers on %s do not meet in the group of rank %d",
+                              axis_name(axis), rank);
     }
     free(all);
     free(counts);
     return agree_quietly(rc, r->comm);
 }
 
-/* ---- events ---- */
-
-static void note(struct record_point *rows, const char *kind, int64_t at_ns, const char *words)
-{
-    struct event_row *event = RECORD_ADD(&rows->events, 1);
-    event->at_ns = at_ns;
-    event->rank = -1;
-    point_text(event->kind, sizeof event->kind, kind);
-    point_text(event->text, sizeof event->text, words);
-}
+/* ---- phases ---- */
 
 /* A wrong result ends the point's claim, not the point. */
 static int keep_wrong(struct run *r, int rc)
@@ -86,8 +95,6 @@ static int keep_wrong(struct run *r, int rc)
     return 0;
 }
 
-/* ---- phases ---- */
-
 static double since(int64_t begin_ns)
 {
     return (double)(units_now_ns() - begin_ns) / 1e9;
@@ -98,7 +105,7 @@ static int open_point(struct run *r)
     const struct study *study = &r->job->study;
     int64_t begin = units_now_ns();
     int rc = 0;
-    int64_t most = study->block + 1;
+    int64_t most = full_run_wanted(study) ? full_run_most(study, &r->plan) : study->block + 1;
     TRY(input_open_documents(&r->input, r->point->input, (uint64_t)study->seed, r->model.vocabulary,
                              r->model.sequence, study->padding, 16 * r->point->global_batch,
                              study->document_end));
@@ -112,13 +119,17 @@ static int open_point(struct run *r)
                                     .parent = r->comm,
                                     .max_steps = (int)most,
                                     .scratch = study->scratch != SCRATCH_RECREATE,
-                                    .fault = r->fault};
+                                    .fault = r->fault,
+                                    .graph = study->graph,
+                                    .exportable = study->comm_tune};
     if (checkpoint_section_wanted(r->job, r->point)) {
         config.save_stamps = saver_stamps(&r->plan, r->job->backend.device);
         config.save_tasks = saver_tasks(&r->plan, r->job->backend.device);
     }
     watchdog_at("open", r->point->ranks, "ranks");
     TRY(execute_open(&r->execute, &config));
+    if (study->comm_tune)
+        TRY(tune_comms(&r->tune, &r->execute, &config));
 out:
     r->rows->point.setup_s += since(begin);
     return agree_quietly(rc, r->comm);
@@ -128,11 +139,14 @@ static int prove(struct run *r)
 {
     int64_t begin = units_now_ns(), wrong = 0;
     int rc = 0;
-    for (int i = 0; i < r->execute.n_comms && rc == 0; i++) {
-        watchdog_at("prove collectives", i, axis_name((int)r->execute.comm[i].axis));
-        rc = comm_prove(&r->execute.comm[i], POINT_PROVE_ELEMENTS, &wrong);
+    ranges_push("prove collectives");
+    for (int i = 0; i < execute_n_comms(&r->execute) && rc == 0; i++) {
+        struct comm *comm = execute_comm(&r->execute, i);
+        watchdog_at("prove collectives", i, axis_name((int)comm->axis));
+        rc = comm_prove(comm, POINT_PROVE_ELEMENTS, &wrong);
         rc = keep_wrong(r, agree_quietly(rc, r->comm));
     }
+    ranges_pop();
     r->rows->point.prove_s = since(begin);
     return rc;
 }
@@ -141,11 +155,13 @@ static int gate(struct run *r)
 {
     int64_t begin = units_now_ns();
     watchdog_at("gate", r->point->ranks, "ranks");
+    ranges_push("gate");
     int rc = gate_point(&r->job->reference, &r->plan.layout, &r->policy, r->plan.micro_batches > 1,
                         &r->job->backend, r->comm, r->fault, r->rows);
     if (rc == 0 && checkpoint_section_wanted(r->job, r->point))
         rc = checkpoint_section_gate(r->job, r->point, &r->plan.layout, &r->policy,
                                      r->plan.micro_batches > 1, r->comm, r->rows);
+    ranges_pop();
     r->rows->point.gate_s += since(begin);
     return rc;
 }
@@ -179,6 +195,7 @@ static int check_and_prove_work(struct run *r)
     r->rows->point.init_s = since(begin);
     begin = units_now_ns();
     watchdog_at("full-model checks", r->point->ranks, "ranks");
+    ranges_push("full-model checks");
     watch_comms(r, true);
     if (r->job->study.check)
         TRY(check_full(&r->execute, &r->input, &r->model, seed, r->comm, &work, r->rows));
@@ -186,9 +203,31 @@ static int check_and_prove_work(struct run *r)
         first_step(r, &work);
     TRY(proof_point(r->job, r->point, &r->plan, &work, r->comm, r->rows));
     TRY(proof_traffic(r->job, r->point, &r->plan, &work, r->comm, r->rows));
+    TRY(expert_load(&r->execute, &r->model, &r->policy, seed, r->comm, r->rows));
 out:
     watch_comms(r, false);
+    ranges_pop();
     r->rows->point.gate_s += since(begin);
+    return rc;
+}
+
+/* A run instead of timed blocks. What it publishes before its end has the verdict so far. */
+static int run_steps(struct run *r)
+{
+    struct full_run_at at = {.job = r->job,
+                             .point = r->point,
+                             .measure = &r->measure,
+                             .rows = r->rows,
+                             .start_ns = r->start_ns,
+                             .order = r->order};
+    int rc = 0;
+    if (r->plan.layout.rank == 0)
+        point_run_verdict(r);
+    timed_begin(&r->execute);
+    TRY(full_run(&at));
+    TRY(timed_end(&r->execute, r->comm, &r->rows->point));
+    point_memory_rows(r->job, &r->plan, &r->execute, &r->measure.local);
+out:
     return rc;
 }
 
@@ -202,18 +241,32 @@ static int measure(struct run *r)
                           .parent = r->comm,
                           .together = r->together,
                           .seed = (uint64_t)r->job->study.seed,
-                          .t0_ns = r->job->t0_ns};
+                          .t0_ns = r->job->t0_ns,
+                          .telemetry = point_watch_open(r->job, r->plan.layout.rank)};
     struct checkpoint_section section = {r->job, r->point, m};
-    if (r->job->study.resume_from[0] != '\0')
+    if (full_run_wanted(&r->job->study)) {
+        TRY(run_steps(r));
+        return measure_gather(m, r->rows);
+    }
+    if (r->job->study.resume_from[0] != '\0') {
         TRY(checkpoint_resume(&section));
+        m->again = checkpoint_resume_again;
+        m->again_arg = &section;
+    }
+    TRY(point_capture(r->job, &r->execute, r->comm, &r->rows->point));
     timed_begin(&r->execute);
     TRY(keep_wrong(r, measure_run(m)));
     TRY(timed_end(&r->execute, r->comm, &r->rows->point));
+    TRY(pipeline_bubble(&r->execute, &m->local, r->comm, r->rows));
+    TRY(point_digest(r->job, &r->execute, r->comm, r->rows));
     point_memory_rows(r->job, &r->plan, &r->execute, &m->local);
     if (checkpoint_section_wanted(r->job, r->point))
         TRY(checkpoint_section(&section, r->rows));
+    if (r->job->study.audit)
+        TRY(audit_run(m));
     TRY(measure_gather(m, r->rows));
 out:
+    m->again = NULL; /* its argument ends here */
     return rc;
 }
 
@@ -228,132 +281,9 @@ static int check_input(struct run *r)
     return agree_quietly(rc, r->comm);
 }
 
-static void verdict(struct run *r)
-{
-    struct point_row *p = &r->rows->point;
-    char why[sizeof p->why] = "";
-    if (r->job->study.check) {
-        int failed = gate_verdict(r->rows, why, sizeof why);
-        const char *good = r->job->backend.kernels->no_numerics ? "no numerics" : "passed";
-        point_text(p->gate, sizeof p->gate, failed || r->wrong[0] ? "failed" : good);
-    }
-    if (!why[0])
-        proof_verdict(r->rows, why, sizeof why);
-    if (!why[0])
-        proof_traffic_verdict(r->rows, why, sizeof why);
-    point_text(p->why, sizeof p->why, r->wrong[0] ? r->wrong : why);
-    p->valid = !p->why[0];
-}
-
-/* Means over the full steps that capacity is made of. */
-static void mean_of_steps(const struct run *r, double *stall_ms, double *valid_tokens)
-{
-    double stall = 0, valid = 0;
-    int64_t n = 0;
-    for (int64_t i = 0; i < r->rows->steps.n; i++) {
-        const struct step_row *row = &r->rows->steps.rows[i];
-        int left_out = STEP_WARM_UP | STEP_LEAD_IN;
-        if (row->variant != VARIANT_FULL || (row->flags & left_out) != 0)
-            continue;
-        stall += (double)row->stall_ns;
-        valid += (double)row->valid_tokens;
-        n++;
-    }
-    *stall_ms = n > 0 && r->job->study.stamps > 0 ? stall / (double)n / 1e6 : NAN;
-    *valid_tokens = n > 0 ? valid / (double)n : NAN;
-}
-
-static void summarise(struct run *r, struct point_summary *summary)
-{
-    const struct measure *m = &r->measure;
-    struct point_row *p = &r->rows->point;
-    struct stats_interval mean;
-    int64_t skip = stats_warm_up(m->series, m->n_series);
-    stats_mean_interval(m->series + skip, m->n_series - skip, 0.95, m->seed, &mean);
-    summary->step_ms = mean.value / 1e6;
-    summary->half_width_pct = 50.0 * (mean.high - mean.low) / mean.value;
-    double valid_tokens;
-    mean_of_steps(r, &summary->stall_ms, &valid_tokens);
-    summary->tokens_per_s = valid_tokens / (mean.value / 1e9);
-    p->settled = m->settled;
-    p->warm_up_s = m->warm_up_s;
-    p->timed_s = m->timed_s;
-    p->initial_loss = m->initial_loss;
-    p->final_loss = m->final_loss;
-    p->clock_error_ns = (double)m->clock.error_ns;
-}
-
-static void add_warnings(struct run *r, int64_t now)
-{
-    const struct point_row *p = &r->rows->point;
-    char words[256];
-    int bound = point_bound_to_one_core(r->job, r->point);
-    if (p->emulated)
-        note(r->rows, "warning", now, "emulated: several declared nodes are one host");
-    if (r->job->shared_device)
-        note(r->rows, "warning", now, "shared device, functional only: several ranks share a GPU");
-    if (r->execute.fence_waits > 0)
-        note(r->rows, "warning", now, "the host waited for the device inside the timed section");
-    if (p->oversubscribed)
-        note(r->rows, "warning", now, "oversubscribed: more ranks or threads than cores");
-    if (r->point->ranks > 1 && bound > 0) {
-        snprintf(words, sizeof words,
-                 "%d of %d ranks are bound to one core: there communication takes its share of the "
-                 "core that computes",
-                 bound, r->point->ranks);
-        note(r->rows, "warning", now, words);
-    }
-}
-
-/* One note for each line that a communicator or the kernels have to say of their choices. */
-static void note_lines(struct record_point *rows, int64_t now, const char *whose, char *lines)
-{
-    char words[512];
-    for (char *line = lines, *end; line[0] != '\0'; line = end) {
-        end = line + strcspn(line, "\n");
-        snprintf(words, sizeof words, "%s: %.*s", whose, (int)(end - line), line);
-        note(rows, "chosen", now, words);
-        end += *end == '\n';
-    }
-}
-
-static void add_choices(struct run *r, int64_t now)
-{
-    char text[4096];
-    for (int i = 0; i < r->execute.n_comms; i++) {
-        const struct comm *comm = &r->execute.comm[i];
-        if (comm->type->describe == NULL)
-            continue;
-        comm->type->describe(comm, text, sizeof text);
-        note_lines(r->rows, now, axis_name((int)comm->axis), text);
-    }
-    if (r->execute.kernels->describe == NULL)
-        return;
-    r->execute.kernels->describe(&r->execute.context, text, sizeof text);
-    note_lines(r->rows, now, "kernels", text);
-}
-
-static void add_events(struct run *r)
-{
-    int64_t now = units_now_ns() - r->job->t0_ns;
-    add_choices(r, now);
-    add_warnings(r, now);
-    if (r->job->launch > 0)
-        note(r->rows, "resume", now, "measured by a resumed launch");
-    if (r->job->backend.kernels->no_numerics)
-        timed_note(r->rows, now, r->job);
-    else if (!execute_has_scratch(&r->execute))
-        note(r->rows, "note", now,
-             "no scratch copies: variants ran on the training state, which was made again from the "
-             "generator after each");
-    if (r->job->study.test_delay > 0)
-        note(r->rows, "fault", now, "a delay was planted before the first gradient all-reduce");
-    if (r->fault.drop_op >= 0)
-        note(r->rows, "fault", now, "one op of the plan was not launched");
-}
-
 static void release(struct run *r)
 {
+    telemetry_close(r->measure.telemetry);
     measure_release(&r->measure);
     execute_close(&r->execute);
     input_close(&r->input);
@@ -390,16 +320,22 @@ out:
 int point_run(struct job *job, const struct point *point, int rank, int order, const void *comm,
               const void *together, struct record_point *rows, struct point_summary *summary)
 {
-    struct run run = {.job = job, .point = point, .comm = comm, .together = together, .rows = rows};
+    struct run run = {.job = job,
+                      .point = point,
+                      .comm = comm,
+                      .together = together,
+                      .rows = rows,
+                      .order = order};
     int64_t start = units_now_ns();
+    run.start_ns = start;
     int rc = prepare(&run, rank, order, start);
     TRY(agree_quietly(rc, together)); /* no copy measures while another one has given up */
     TRY(measure(&run));
     TRY(check_input(&run));
     if (run.plan.layout.rank == 0) {
-        summarise(&run, summary);
-        verdict(&run);
-        add_events(&run);
+        point_run_summarise(&run, summary);
+        point_run_verdict(&run);
+        point_run_events(&run);
         rows->point.start_ns = start - job->t0_ns;
         rows->point.end_ns = units_now_ns() - job->t0_ns;
     }

@@ -89,11 +89,16 @@ static void judge_bytes(const struct point *point, const struct model *model,
                         const struct policy *policy, const struct plan *plan,
                         const struct both *sum, struct record_point *out)
 {
-    static const enum axis axes[] = {AXIS_DP, AXIS_TP, AXIS_SHARD, AXIS_REPLICATE};
+    static const enum axis axes[] = {AXIS_DP,   AXIS_TP, AXIS_SHARD, AXIS_REPLICATE, AXIS_CP,
+                                     AXIS_DPCP, AXIS_EP, AXIS_EDP,   AXIS_PP,        AXIS_EMBED};
     for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++) {
         enum axis axis = axes[i];
         char quantity[32];
-        if (axis != AXIS_DP && plan->layout.group[axis].size < 2)
+        bool unused =
+            (axis == AXIS_DPCP && plan->layout.group[AXIS_CP].size < 2) ||
+            (axis == AXIS_EDP && plan->totals.calls[axis] == 0) || /* nothing is divided */
+            (axis == AXIS_EMBED && !model->tied);
+        if (axis != AXIS_DP && (unused || plan->layout.group[axis].size < 2))
             continue;
         snprintf(quantity, sizeof quantity, "wire bytes %s", axis_name((int)axis));
         add_row(out, quantity, "B",

@@ -9,6 +9,7 @@
 #include "driver/agree.h"
 #include "driver/point_plan.h"
 #include "workloads/formulas.h"
+#include "workloads/formulas_expert.h"
 #include "workloads/traffic.h"
 
 enum level { INSIDE, ACROSS, LEVELS };
@@ -19,6 +20,27 @@ struct share {
     double plan[AXIS_COUNT][LEVELS], executed[AXIS_COUNT][LEVELS];
 };
 
+/* Do calls of the axis go round a ring? Else where their bytes go is known to the plan alone, and what
+ * was posted and what the formula says is shared out as the plan has it. */
+static bool is_ring(const struct plan *plan, int axis)
+{
+    for (int i = 0; i < plan->n_ops; i++) {
+        const struct shape_coll *call = &plan->ops[i].shape.coll;
+        enum coll_kind kind = call->coll.kind;
+        if (plan->ops[i].kind == OP_COLLECTIVE && (int)call->axis == axis &&
+            (kind == COLL_ALL_TO_ALL || kind == COLL_ALL_TO_ALL_V || kind == COLL_SEND ||
+             kind == COLL_RECV))
+            return false;
+    }
+    return true;
+}
+
+static struct traffic shared_out(double bytes, const struct traffic *planned)
+{
+    double all = planned->inside + planned->across, inside = all > 0 ? planned->inside / all : 0;
+    return (struct traffic){planned->calls, bytes * inside, bytes - bytes * inside};
+}
+
 static void fill_share(struct share *share, const struct plan *plan,
                        const struct proof_counts *step)
 {
@@ -28,6 +50,8 @@ static void fill_share(struct share *share, const struct plan *plan,
     for (int axis = 0; axis < AXIS_COUNT; axis++) {
         struct traffic posted = traffic_of_bytes(step->wire_bytes[axis], planned[axis].calls,
                                                  &layout->group[axis], layout->ranks_per_node);
+        if (!is_ring(plan, axis))
+            posted = shared_out(step->wire_bytes[axis], &planned[axis]);
         share->calls[axis] = planned[axis].calls;
         share->plan[axis][INSIDE] = planned[axis].inside;
         share->plan[axis][ACROSS] = planned[axis].across;
@@ -68,6 +92,29 @@ static void add_row(struct record_point *out, int axis, enum level level, double
     row->passed = same(row->formula, row->plan) && same(row->plan, row->executed);
 }
 
+/* All-to-alls by pairs of ranks; what is left of the bytes, a sum, in a ring. */
+static void expert_levels(const struct model *model, const struct layout *layout,
+                          const struct policy *policy, double bytes, double *inside, double *across)
+{
+    double crossing =
+        proof_crossing(&layout->group[AXIS_EP], layout->world, layout->ranks_per_node);
+    formula_expert_exchange(model, &layout->degrees, policy, layout->ranks_per_node, inside,
+                            across);
+    double rest = bytes - (*inside + *across);
+    *inside += rest * (1 - crossing);
+    *across += rest * crossing;
+}
+
+static double planned_crossing(const struct share *all, int ranks, int axis)
+{
+    double inside = 0, across = 0;
+    for (int r = 0; r < ranks; r++) {
+        inside += all[r].plan[axis][INSIDE];
+        across += all[r].plan[axis][ACROSS];
+    }
+    return across > 0 ? across / (inside + across) : 0;
+}
+
 static void judge(const struct job *job, const struct point *point, const struct plan *plan,
                   const struct share *all, struct record_point *out)
 {
@@ -77,13 +124,21 @@ static void judge(const struct job *job, const struct point *point, const struct
     for (int axis = 0; axis < AXIS_COUNT; axis++) {
         const struct layout *layout = &plan->layout;
         const struct group *group = &layout->group[axis];
-        if (plan->totals.calls[axis] == 0)
+        int64_t calls = 0; /* of all stages: the first may have none */
+        for (int r = 0; r < point->ranks; r++)
+            calls += all[r].calls[axis];
+        if (calls == 0)
             continue;
         double bytes =
             point->ranks * formula_bytes(&model, &layout->degrees, &policy, (enum axis)axis);
-        double crossing = proof_crossing(group, layout->world, layout->ranks_per_node);
-        add_row(out, axis, INSIDE, bytes * (1 - crossing), all, point->ranks);
-        add_row(out, axis, ACROSS, bytes * crossing, all, point->ranks);
+        bool alike = layout->degrees.pp == 1 && is_ring(plan, axis); /* stages send other amounts */
+        double crossing = alike ? proof_crossing(group, layout->world, layout->ranks_per_node)
+                                : planned_crossing(all, point->ranks, axis);
+        double inside = bytes * (1 - crossing), across = bytes * crossing;
+        if (axis == AXIS_EP)
+            expert_levels(&model, layout, &policy, bytes, &inside, &across);
+        add_row(out, axis, INSIDE, inside, all, point->ranks);
+        add_row(out, axis, ACROSS, across, all, point->ranks);
     }
 }
 

@@ -9,10 +9,14 @@
 #include "base/err.h"
 #include "base/units.h"
 #include "driver/agree.h"
+#include "driver/audit.h"
+#include "driver/calibrate.h"
+#include "driver/full_run.h"
 #include "driver/point_memory.h"
 #include "driver/point_plan.h"
 #include "driver/point_row.h"
 #include "driver/point_run.h"
+#include "driver/point_watch.h"
 #include "driver/timed.h"
 #include "driver/watchdog.h"
 #include "workloads/plan_check.h"
@@ -41,7 +45,9 @@ static int check_plans(const struct job *job, const struct point *point)
 
 int run_validate(const struct job *job)
 {
-    int rc = 0;
+    int rc = calibrate_check(job);
+    if (rc == 0)
+        rc = audit_check(job);
     for (int i = 0; i < job->points.n && rc == 0; i++) {
         const struct point *point = &job->points.point[i];
         struct plan plan;
@@ -95,6 +101,7 @@ static void print_point(const struct record_point *row, const struct point_summa
         printf("# timed: %s; %s; critical path there %.3f ms, deadlines late by %.4f ms, at most "
                "%.3f\n",
                p->topology, timed_words, p->critical_ms, p->late_ms, p->late_most_ms);
+    point_watch_print(row);
     fflush(stdout);
     if (!p->valid)
         fprintf(stderr, "scalestudy: point %dx%d (%s) is invalid: %s\n", p->nodes,
@@ -169,14 +176,25 @@ static bool anything_left(const struct points *points, const bool *done)
     return false;
 }
 
+/* The point whose run was cut off goes on before others begin. */
+static void put_first(int *order, int n, int point)
+{
+    for (int i = 1; i < n; i++)
+        if (order[i] == point) {
+            memmove(order + 1, order, (size_t)i * sizeof *order);
+            order[0] = point;
+        }
+}
+
 int run_study(struct job *job, struct record *record, const bool *done)
 {
     int n = job->points.n, verdict = 0, position = 0, rc = 0;
     int base = base_point(&job->points);
     int *order = must_alloc((size_t)n, sizeof *order);
     study_order((uint64_t)job->study.seed, job->launch, n, order);
+    put_first(order, n, job->unfinished);
     /* A resumed launch measures its base again, so that its ratios have both sides in one launch. */
-    if (done[base] && anything_left(&job->points, done))
+    if (done[base] && anything_left(&job->points, done) && !full_run_wanted(&job->study))
         TRY(run_one(job, record, base, position++, &verdict));
     for (int i = 0; i < n; i++)
         if (!done[order[i]])

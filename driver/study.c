@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "driver/checkpoint_ask.h"
 #include "driver/dataset.h"
+#include "driver/full_run.h"
 #include "workloads/policy_options.h"
 
 #define AT(field) offsetof(struct study, field), sizeof(((struct study *)0)->field)
@@ -40,6 +41,12 @@ const struct opt study_options[] = {
     POLICY_OPTIONS(AT),
     {"attention", 0, OPT_CHOICE, AT(attention), "auto", NO_RANGE, "auto|cudnn|fused", "",
      "who computes attention on cuda; auto: cuDNN where it takes the shapes, else fused kernels"},
+    {"gemm-search", 0, OPT_BOOL, AT(gemm_search), "on", NO_RANGE, NULL, "",
+     "on cuda: time cuBLASLt's algorithms and epilogues at set-up and take the fastest; off: its "
+     "first"},
+    {"comm-tune", 0, OPT_BOOL, AT(comm_tune), "off", NO_RANGE, NULL, "",
+     "on cuda: time the step with registered memory and fewer NCCL blocks at set-up, take the "
+     "best"},
     {"input", 0, OPT_TEXT, AT(input), "synthetic", NO_RANGE, NULL, "synthetic,memory,file:PATH",
      "where samples come from; a file of bytes, token shards, a folder or pattern of them"},
     {"input-workers", 0, OPT_INT, AT(input_workers), "0", 0, 256, NULL, "THREADS",
@@ -65,6 +72,17 @@ const struct opt study_options[] = {
      "newest checkpoints to keep; 0: all"},
     {"checkpoint-files", 0, OPT_CHOICE, AT(checkpoint_files), "per-rank", NO_RANGE,
      "per-rank|shared|subfiled", "", "a file of each rank, or one for all of them"},
+    {"run-steps", 0, OPT_INT, AT(run_steps), "0", 0, 1e9, NULL, "STEPS",
+     "a run of so many more steps at each point, with its checkpoints, instead of timed blocks; 0: "
+     "timed blocks"},
+    {"drill", 0, OPT_BOOL, AT(drill), "off", NO_RANGE, NULL, "",
+     "\"scalestudy drill\": kill the first launch of a run, so that another recovers it"},
+    {"kill", 0, OPT_TEXT, AT(kill), "rank:0", NO_RANGE, NULL, "rank:R|host:H",
+     "drill: who is killed: a rank, or all ranks of a declared node"},
+    {"kill-in", 0, OPT_CHOICE, AT(kill_in), "step", NO_RANGE, "step|save", "",
+     "drill: in the middle of what"},
+    {"kill-seed", 0, OPT_INT, AT(kill_seed), "1", 0, OPT_NO_MAX, NULL, "",
+     "drill: of the moment, once a checkpoint is published"},
     {"resume-from", 0, OPT_TEXT, AT(resume_from), "", NO_RANGE, NULL, "DIR",
      "begin with the state of a checkpoint of any layout: a step's folder, or the newest in DIR"},
     {"device", 0, OPT_TEXT, AT(device), "auto", NO_RANGE, NULL, "auto|cpu|cuda|timed",
@@ -90,6 +108,11 @@ const struct opt study_options[] = {
      "prove every point against the single-rank reference before timing"},
     {"stamps", 0, OPT_INT, AT(stamps), "1", 0, 2, NULL, "0|1|2",
      "0: ends of a step, 1: waits and collectives too, 2: every operation"},
+    {"graph", 0, OPT_BOOL, AT(graph), "off", NO_RANGE, NULL, "",
+     "cuda: also run blocks of steps that are launched as one graph each; the ratio is the host's"},
+    {"deterministic", 0, OPT_BOOL, AT(deterministic), "off", NO_RANGE, NULL, "",
+     "the same bits every time: algorithms, order of sums and threads are fixed, whatever it "
+     "costs"},
     {"block", 0, OPT_INT, AT(block), "5", 1, 1000, NULL, "STEPS",
      "steps of a block in which a variant runs before the next one"},
     {"scratch", 0, OPT_CHOICE, AT(scratch), "copy", NO_RANGE, "copy|recreate", "",
@@ -106,6 +129,12 @@ const struct opt study_options[] = {
      "the study file; else scalestudy-<UTC time>.h5"},
     {"resume", 0, OPT_BOOL, AT(resume), "off", NO_RANGE, NULL, "",
      "go on with the interrupted study of that file"},
+    {"telemetry", 0, OPT_BOOL, AT(telemetry), "on", NO_RANGE, NULL, "",
+     "read clocks, power, energy and errors of GPUs between blocks (NVML); nothing is set"},
+    {"audit", 0, OPT_BOOL, AT(audit), "off", NO_RANGE, NULL, "",
+     "after the timed steps, some under the profiler (CUPTI), whose records check the stamps"},
+    {"topology-out", 0, OPT_TEXT, AT(topology_out), "", NO_RANGE, NULL, "FILE.yaml",
+     "calibrate: write what was measured as a machine description"},
     {"anonymous", 0, OPT_BOOL, AT(anonymous), "off", NO_RANGE, NULL, "", "store no host names"},
     {"version", 0, OPT_BOOL, AT(version), "off", NO_RANGE, NULL, "",
      "say what this was built with, and exit"},
@@ -199,12 +228,25 @@ static int check_study(const struct study *study)
     if (study->resume && study->out[0] == '\0')
         return fail(FAIL_USAGE, "--resume: wanted --out FILE.h5, the study to go on with");
     TRY(checkpoint_ask_options(study));
-    TRY(check_words("overlap", study->overlap, "grad,param,tp,none", "pp,cp"));
+    TRY(full_run_options(study));
+    TRY(routing_parse(study->routing, study->capacity, &(struct routing){0}));
+    TRY(check_words("overlap", study->overlap, "grad,param,tp,cp,none", "pp"));
     TRY(check_words("input", study->input, "synthetic,memory,file:PATH", ""));
     if (list_has(study->overlap, "none", 4) && strchr(study->overlap, ',') != NULL)
         return fail(FAIL_USAGE, "--overlap: found \"%s\", wanted none alone", study->overlap);
 out:
     return rc;
+}
+
+/* "scalestudy drill ..." is "scalestudy --drill ...". */
+static const char *const subcommand_option[][2] = {{"drill", "--drill=on"}};
+
+static void name_subcommand(int argc, char **argv)
+{
+    size_t n = sizeof subcommand_option / sizeof *subcommand_option;
+    for (size_t i = 0; i < n && argc > 1; i++)
+        if (strcmp(argv[1], subcommand_option[i][0]) == 0)
+            argv[1] = (char *)(uintptr_t)subcommand_option[i][1];
 }
 
 /* argv over what *study holds. getopt reorders what it reads, so it reads a copy. */
@@ -213,6 +255,7 @@ static int read_argv(struct study *study, int argc, char **argv, bool *help)
     int operand;
     char **copy = must_alloc((size_t)argc + 1, sizeof *copy);
     memcpy(copy, argv, (size_t)argc * sizeof *copy);
+    name_subcommand(argc, copy);
     int rc = opt_argv(study_options, study_n_options, study, argc, copy, &operand, help);
     if (rc == 0 && operand < argc)
         rc = fail(FAIL_USAGE, "found \"%.200s\", wanted options only; --help lists them",
@@ -248,9 +291,9 @@ out:
 bool study_is_term(const struct opt *row)
 {
     static const char *const others[] = {
-        "study",           "out",         "resume",         "version",
-        "show-map",        "validate",    "timeout",        "emulate-nodes",
-        "require-settled", "max-seconds", "checkpoint-dir", "resume-from"};
+        "study",          "out",         "resume",        "version",         "show-map",
+        "validate",       "timeout",     "emulate-nodes", "require-settled", "max-seconds",
+        "checkpoint-dir", "resume-from", "telemetry",     "topology-out"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (strcmp(row->name, others[i]) == 0)
             return false;

@@ -53,16 +53,23 @@ struct study {
     int dtype;               /* --dtype fp32|tf32|bf16 */
     int grad_dtype;          /* --grad-dtype fp32|bf16 */
     int attention;           /* --attention auto|cudnn|fused: enum attention_choice */
-    int recompute;           /* --recompute none|selective|full */
+    bool gemm_search;        /* --gemm-search */
+    bool comm_tune;          /* --comm-tune */
+    int recompute;           /* --recompute none|selective|full|mlp */
     int64_t recompute_every; /* --recompute-every n-th layer */
     int64_t bucket;          /* --bucket bytes */
-    char overlap[64];        /* --overlap grad,param,tp|none */
+    char overlap[64];        /* --overlap grad,param,tp,cp|none */
+    int cp_kind;             /* --cp-kind ring|allgather|ulysses: enum cp_kind */
     int64_t tp_chunks;       /* --tp-chunks of rows, a product and its call each */
     bool sequence_parallel;  /* --sequence-parallel: rows are split over tp between its parts */
     int64_t shard_stage;     /* --shard-stage 1|2|3 */
     int64_t fsdp_prefetch;   /* --fsdp-prefetch units */
-    bool fsdp_reshard;       /* --fsdp-reshard */
-    int reduce;              /* --reduce every|last micro-batch, of sharded gradients */
+    int fsdp_reshard;        /* --fsdp-reshard auto|on|off */
+    char routing[32];        /* --routing balanced|skewed:SIGMA|learned */
+    char capacity[16];       /* --capacity auto|none|F */
+    int reduce;              /* --reduce auto|every|last micro-batch, of sharded gradients */
+    int schedule;            /* --schedule gpipe|1f1b|interleaved|zb-h1 */
+    int64_t virtual_stages;  /* --virtual-stages of interleaved */
     char input[STUDY_PATH];  /* --input synthetic,memory,file:PATH */
     int64_t
         input_workers; /* --input-workers threads of a rank that make batches; 0: the step does */
@@ -74,6 +81,11 @@ struct study {
     int64_t checkpoint_saves; /* --checkpoint-saves of each mode at a point, the first included */
     int64_t checkpoint_keep;  /* --checkpoint-keep published ones; 0: all */
     int checkpoint_files;     /* --checkpoint-files per-rank|shared|subfiled */
+    int64_t run_steps;        /* --run-steps: a run instead of timed blocks, 0: none */
+    bool drill;               /* --drill, or "scalestudy drill": one launch is killed */
+    char kill[32];            /* --kill rank:R|host:H, of a drill */
+    int kill_in;              /* --kill-in step|save: enum drill_moment */
+    int64_t kill_seed;        /* --kill-seed: when */
     char resume_from[STUDY_PATH]; /* --resume-from; "": from the generator */
     char document_end[32];        /* --document-end auto|none|TOKEN (workloads/input_file.h) */
     double padding;               /* --padding share */
@@ -88,6 +100,8 @@ struct study {
     double max_seconds;           /* timed section of one point, all variants */
     bool check;                   /* -c, --check on|off */
     int64_t stamps;               /* --stamps 0|1|2 */
+    bool graph;                   /* --graph: blocks of steps that are launched as graphs too */
+    bool deterministic;           /* --deterministic */
     int64_t block;                /* --block: timed steps of a block of the alternation */
     int scratch;                  /* --scratch copy|recreate: state that the variants run on */
     int64_t threads;              /* --threads: BLAS threads a rank; 0: cores of the rank */
@@ -97,6 +111,9 @@ struct study {
     char out[STUDY_PATH];        /* --out; "": scalestudy-<UTC time>.h5 */
     bool resume;
     bool anonymous;
+    bool telemetry; /* --telemetry: clocks, power, energy and errors of GPUs, through NVML */
+    bool audit;     /* --audit: steps under the profiler after the timed ones, beside the stamps */
+    char topology_out[STUDY_PATH]; /* --topology-out FILE.yaml of "scalestudy calibrate" */
     bool version;
     bool show_map;     /* --show-map: print host, rank and affinity, then go on */
     bool validate;     /* --validate: check everything, run nothing, exit */
@@ -139,8 +156,9 @@ struct points {
     struct point *point;       /* [n], owned */
     int nodes, ranks_per_node; /* of the allocation, from --layout */
     int64_t gate_batch;        /* samples a step of the gate: the smallest number that gives every
-                                  replica of every point at least 2, equally; 0 with --check off */
-    int64_t gate_tp;           /* least common multiple of the tp degrees of all points */
+                                  replica of every point at least 2 pp, equally; 0 with --check off */
+    struct gate_shape gate;    /* tp: of the tp degrees of all points, tp * cp where heads are
+                                  exchanged over cp; rows: of tp * 2 cp; layers: of pp * v */
 };
 
 /*

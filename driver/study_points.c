@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/units.h"
+#include "workloads/transformer.h"
 
 static const int64_t BATCH_MAX = INT64_C(1) << 30; /* samples of a step */
 static const int64_t GATE_MAX = 65536; /* samples that one rank takes alone, as reference */
@@ -328,12 +329,19 @@ static int set_gate_batch(struct points *points, const struct study *study)
     int64_t unit = 1, most = 1;
     if (!study->check)
         return 0;
-    points->gate_tp = 1;
+    points->gate = (struct gate_shape){1, 1, 1};
     for (int i = 0; i < points->n; i++) {
         int dp = points->point[i].degrees.dp;
-        points->gate_tp = common_multiple(points->gate_tp, points->point[i].degrees.tp, GATE_MAX);
-        unit = common_multiple(unit, dp, GATE_MAX);
-        most = dp > most ? dp : most;
+        int tp = points->point[i].degrees.tp, cp = points->point[i].degrees.cp;
+        int heads = study->cp_kind == CP_ULYSSES ? cp : 1, cut = cp > 1 ? 2 * cp : 1;
+        int pp = points->point[i].degrees.pp;
+        bool chunks = pp > 1 && study->schedule == SCHEDULE_INTERLEAVED;
+        int64_t parts = chunks ? pp * study->virtual_stages : pp;
+        points->gate.tp = common_multiple(points->gate.tp, tp * heads, GATE_MAX);
+        points->gate.rows = common_multiple(points->gate.rows, tp * cut, GATE_MAX);
+        points->gate.layers = common_multiple(points->gate.layers, parts, GATE_MAX);
+        unit = common_multiple(unit, (int64_t)dp * pp, GATE_MAX);
+        most = dp * pp > most ? dp * pp : most;
     }
     points->gate_batch = (2 * most + unit - 1) / unit * unit;
     if (unit > GATE_MAX || points->gate_batch > GATE_MAX)
@@ -368,7 +376,7 @@ int study_add_loaded(struct points *points, const struct study *study, bool emul
 {
     bool wanted = study->base == BASE_LOADED || (study->base == BASE_AUTO && emulated);
     int n = points->n;
-    if (!wanted || points->nodes < 2)
+    if (!wanted || points->nodes < 2 || study->run_steps > 0) /* a run has no copies */
         return 0;
     for (int i = 0; i < n; i++) {
         struct point loaded = points->point[i];

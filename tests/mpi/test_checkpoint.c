@@ -41,6 +41,8 @@ static struct how all[] = {
     {.parallel = "tp=4", .ranks = 4},
     {.parallel = "tp=2", .ranks = 4},
     {.parallel = "tp=2,shard=2", .ranks = 4, .stage = 3},
+    {.parallel = "pp=2", .ranks = 2}, /* a tied embedding lies on both stages, and is saved once */
+    {.parallel = "pp=2,shard=2", .ranks = 4, .stage = 3},
 };
 enum { ALL = sizeof all / sizeof all[0] };
 

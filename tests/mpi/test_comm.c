@@ -42,8 +42,20 @@ static void test_names(void)
 struct exchange {
     struct coll coll;
     int trial;
+    int64_t parts[2][16]; /* of all-to-all-v: what goes, what comes */
     double *send, *recv;
 };
+
+/* Parts of one, two and three thirds of `count`. */
+static struct coll uneven(struct exchange *x, int64_t count, const struct group *group)
+{
+    for (int i = 0; i < group->size; i++) {
+        x->parts[0][i] = count * (1 + (group->me + 2 * i) % 3) / 3;
+        x->parts[1][i] = count * (1 + (i + 2 * group->me) % 3) / 3;
+    }
+    return coll_all_to_all_v(DTYPE_F64, count * group->size, group->size, group->me, x->parts[0],
+                             x->parts[1]);
+}
 
 static struct comm_call prepare(struct comm *comm, struct exchange *x, enum coll_kind kind,
                                 int64_t count)
@@ -52,7 +64,9 @@ static struct comm_call prepare(struct comm *comm, struct exchange *x, enum coll
     int n = comm->group.size;
 
     x->trial = trials++;
-    x->coll = (struct coll){kind, DTYPE_F64, count, x->trial % n};
+    x->coll = (struct coll){.kind = kind, .dtype = DTYPE_F64, .count = count, .peer = x->trial % n};
+    if (kind == COLL_ALL_TO_ALL_V)
+        x->coll = uneven(x, count, &comm->group);
     x->send = must_alloc((size_t)(count * n) + 1, sizeof(double));
     x->recv = must_alloc((size_t)(count * n) + 1, sizeof(double));
     for (int64_t i = 0; i < coll_send_count(&x->coll, n); i++)
@@ -111,8 +125,8 @@ static void test_chained(int size)
     enum { REDUCED, DONE, COUNT = 1000 };
     struct comms c;
     double *sum = must_alloc(COUNT, sizeof *sum), *all, expected = 0;
-    struct coll reduce = {COLL_ALL_REDUCE, DTYPE_F64, COUNT, -1},
-                gather = {COLL_ALL_GATHER, DTYPE_F64, COUNT, -1};
+    struct coll reduce = {.kind = COLL_ALL_REDUCE, .dtype = DTYPE_F64, .count = COUNT, .peer = -1},
+                gather = {.kind = COLL_ALL_GATHER, .dtype = DTYPE_F64, .count = COUNT, .peer = -1};
     struct comm *tp, *dp;
     const struct device_type *type;
 
@@ -159,8 +173,8 @@ static void test_beyond_the_limit(int size)
     for (int i = 0; i < AXES; i++) {
         comm_mpi_limit(&c.comm[i], 100);
         for (int k = 0; k < 5 * COLL_SEND; k++) {
-            if (k % COLL_SEND == COLL_REDUCE_SCATTER)
-                continue;
+            if (k % COLL_SEND == COLL_REDUCE_SCATTER || k % COLL_SEND == COLL_ALL_TO_ALL_V)
+                continue; /* refused: below */
             struct comm_call call =
                 prepare(&c.comm[i], &x, (enum coll_kind)(k % COLL_SEND), counts[k / COLL_SEND]);
             comm_post(&c.comm[i], &call, 1);
@@ -193,7 +207,10 @@ static int refused(struct comm *comm, const struct comm_call *calls, int n_calls
 
 static void test_refusals(void)
 {
-    struct comm_call call = {.coll = {COLL_REDUCE_SCATTER, DTYPE_F32, 101, -1}},
+    struct comm_call call = {.coll = {.kind = COLL_REDUCE_SCATTER,
+                                      .dtype = DTYPE_F32,
+                                      .count = 101,
+                                      .peer = -1}},
                      many[MAX_CALLS + 1];
     struct group wrong = make_group(world, true);
     struct comm comm;
@@ -202,14 +219,15 @@ static void test_refusals(void)
     open_comms(&c, &comm_mpi, 1);
     comm_mpi_limit(&c.comm[0], 100);
     CHECK_EQ(refused(&c.comm[0], &call, 1), world > 1 ? FAIL_COMM : 0);
-    call.coll = (struct coll){COLL_BROADCAST, DTYPE_U8, 1601, 0};
+    call.coll = (struct coll){.kind = COLL_BROADCAST, .dtype = DTYPE_U8, .count = 1601};
     if (world > 1)
         CHECK_EQ(refused(&c.comm[0], &call, 1), FAIL_COMM);
-    call.coll = (struct coll){COLL_SEND, DTYPE_U8, 1, 0};
+    call.coll = (struct coll){.kind = COLL_SEND, .dtype = DTYPE_U8, .count = 1};
     CHECK_EQ(refused(&c.comm[1], &call, 1), FAIL_INTERNAL); /* a group of one */
     c.device.type->sync(&c.device);                         /* alone, nothing was refused */
     for (int i = 0; i <= MAX_CALLS; i++)
-        many[i] = (struct comm_call){.coll = {COLL_BROADCAST, DTYPE_U8, 0, 0}};
+        many[i] = (struct comm_call){
+            .coll = {.kind = COLL_BROADCAST, .dtype = DTYPE_U8, .count = 0, .peer = 0}};
     CHECK_EQ(refused(&c.comm[0], many, MAX_CALLS + 1), FAIL_INTERNAL);
     for (int twice = 0; twice < 2; twice++) { /* what has finished is not outstanding */
         CHECK_EQ(refused(&c.comm[0], many, MAX_CALLS), 0);
@@ -264,7 +282,11 @@ static void broadcast_from_nobody(void)
     open_comms(&c, &comm_mpi, 1);
     die_handler(end_thread);
     comm_post(&c.comm[0],
-              &(struct comm_call){{COLL_BROADCAST, DTYPE_F64, 1, world + 5}, &value, &value}, 1);
+              &(struct comm_call){
+                  {.kind = COLL_BROADCAST, .dtype = DTYPE_F64, .count = 1, .peer = world + 5},
+                  &value,
+                  &value},
+              1);
     while (atomic_load(&thread_death) == 0 && units_now_ns() < deadline)
         units_sleep_ns(1000000);
     die_handler(NULL);

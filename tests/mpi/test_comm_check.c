@@ -66,8 +66,10 @@ static void make_calls(struct comm *comm, int fault)
         struct comm_call call = {.send = buffer, .recv = buffer};
         if (is_last && fault == LAST_SWAPS_TWO && (i == 3 || i == 4))
             k = 7 - i;
-        call.coll = (struct coll){k % 2 ? COLL_ALL_REDUCE : COLL_BROADCAST, DTYPE_F32, 1 + k,
-                                  k % 2 ? -1 : 0};
+        call.coll = (struct coll){.kind = k % 2 ? COLL_ALL_REDUCE : COLL_BROADCAST,
+                                  .dtype = DTYPE_F32,
+                                  .count = 1 + k,
+                                  .peer = k % 2 ? -1 : 0};
         if (is_last && i == 5 && fault == LAST_MAKES_OTHER_COUNT)
             call.coll.count++;
         if (is_last && i == 6 && fault == LAST_TAKES_OTHER_ROOT)
@@ -110,8 +112,12 @@ static void test_transfers_are_compared(void)
     open_comms(&c, &null_type, 1);
     CHECK_EQ(comm_check_wrap(&c.comm[0], &point), 0);
     for (int fault = 0; fault < 3 && world > 1; fault++) {
-        struct comm_call send = {{COLL_SEND, DTYPE_F32, 8, 1}, buffer, NULL};
-        struct comm_call recv = {{COLL_RECV, DTYPE_F32, fault == 1 ? 9 : 8, 0}, NULL, buffer};
+        struct comm_call send = {
+            {.kind = COLL_SEND, .dtype = DTYPE_F32, .count = 8, .peer = 1}, buffer, NULL};
+        struct comm_call recv = {
+            {.kind = COLL_RECV, .dtype = DTYPE_F32, .count = fault == 1 ? 9 : 8, .peer = 0},
+            NULL,
+            buffer};
         if (rank == 0)
             comm_post(&c.comm[0], &send, 1);
         if (rank == 1 && fault != 2)
@@ -133,8 +139,8 @@ static void test_wrapper_poisons(void)
 {
     unsigned char send[4], recv[4], both[4];
     struct comm_call calls[] = {
-        {{COLL_ALL_REDUCE, DTYPE_U8, 4, -1}, send, recv},
-        {{COLL_ALL_REDUCE, DTYPE_U8, 4, -1}, both, both},
+        {{.kind = COLL_ALL_REDUCE, .dtype = DTYPE_U8, .count = 4, .peer = -1}, send, recv},
+        {{.kind = COLL_ALL_REDUCE, .dtype = DTYPE_U8, .count = 4, .peer = -1}, both, both},
     };
     struct comms c;
 

@@ -19,7 +19,7 @@ static struct gate_reference reference;
 static struct backend backend;
 static double worst;
 
-enum { FACTORS = 13, VALUES = 8, MOST = 400 };
+enum { FACTORS = 18, VALUES = 8, MOST = 400 };
 
 /* The choices of a point as small numbers. */
 static void factors_of(const struct space_point *point, int *f)
@@ -41,6 +41,11 @@ static void factors_of(const struct space_point *point, int *f)
         (int)p->recompute,
         p->micro_batch > 4,
         point->nodes,
+        d->cp % VALUES,
+        d->cp > 1 ? 1 + (int)p->cp_kind : 0,
+        d->cp > 1 ? 1 + p->overlap_context : 0,
+        d->pp % VALUES,
+        d->pp > 1 ? 1 + (int)p->schedule : 0,
     };
     memcpy(f, all, sizeof all);
 }

@@ -4,7 +4,8 @@
  * elements, from when its stream has come to it on; a post takes POST_NS of the compute stream, as
  * where the host is that stream. A stamp made twice, or awaited or read before it was made, is a
  * failed check. fake_gpu is the same where the host is no stream: a stamp takes STAMP_NS of its
- * stream, a mark nothing, and no post takes any of the compute stream.
+ * stream, a mark nothing, no post takes any of the compute stream, and the host is far ahead but for
+ * the one stamp before which it is late.
  */
 #ifndef TESTS_UNIT_DRIVER_CLOCKWORK_H
 #define TESTS_UNIT_DRIVER_CLOCKWORK_H
@@ -25,7 +26,8 @@ static struct clockwork {
     bool made[SLOTS];   /* since the last reset */
     bool marked[SLOTS]; /* made by mark: orders, and has no time to read */
     int n_made, n_marked;
-    int64_t late; /* ns that fake_gpu's host is behind before the BEGIN of the op of this layer */
+    int64_t given[SLOTS]; /* when fake_gpu's host gave it: INT64_MIN, long before, or in time */
+    int64_t late;         /* ns by which that host makes the stream wait before this stamp */
     int late_slot;
 } clockwork;
 
@@ -121,10 +123,18 @@ static inline int gpu_open(struct device *device, int index, int n_streams)
     return fake_open(device, index, n_streams);
 }
 
+static inline int64_t gpu_given(struct device *device, int stamp)
+{
+    (void)device;
+    return clockwork.given[stamp];
+}
+
 static inline void gpu_stamp(struct device *device, int stream, int stamp)
 {
-    if (clockwork.late_slot == stamp)
+    bool late = clockwork.late > 0 && clockwork.late_slot == stamp;
+    if (late)
         clockwork.now[stream] += clockwork.late;
+    clockwork.given[stamp] = late ? clockwork.now[stream] : INT64_MIN;
     fake_stamp(device, stream, stamp);
     clockwork.now[stream] += STAMP_NS;
 }
@@ -164,6 +174,7 @@ static const struct device_type fake_gpu = {.name = "fake gpu",
                                             .mark = gpu_mark,
                                             .await = fake_await,
                                             .sync = fake_sync,
+                                            .given = gpu_given,
                                             .when = fake_when};
 
 static inline int fake_comm_open(struct comm *comm, const void *parent, int max_calls)
@@ -230,7 +241,8 @@ static inline int add_compute(struct plan *plan, enum op_kind kind, int ns, int 
 static inline int add_call(struct plan *plan, enum axis axis, int ns, int after)
 {
     struct op op = {.kind = OP_COLLECTIVE, .stream = plan_channel(plan, axis, 0), .layer = -1};
-    op.shape.coll.coll = (struct coll){COLL_ALL_REDUCE, DTYPE_F32, ns, -1};
+    op.shape.coll.coll =
+        (struct coll){.kind = COLL_ALL_REDUCE, .dtype = DTYPE_F32, .count = ns, .peer = -1};
     op.shape.coll.axis = axis;
     int index = plan_op(plan, &op);
     plan_wait(plan, index, after);

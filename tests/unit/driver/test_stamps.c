@@ -213,11 +213,42 @@ static void gpu_step_by_hand(void)
     CHECK_EQ(s.step[0].compute_ns, 102 + 32 + 7 + 7);
     CHECK_EQ(s.step[0].input_ns, 10); /* what was waited, not what the copy took */
     CHECK_EQ(s.step[0].stall_ns, 9);
-    CHECK_EQ(s.step[0].idle_ns, 7);
-    CHECK_EQ(s.step[0].residual_ns, 5 * STAMP_NS);
+    CHECK_EQ(s.step[0].idle_ns, 7 + STAMP_NS); /* all of the gap before which the host was late */
+    CHECK_EQ(s.step[0].stamps_ns, 4 * STAMP_NS);
+    CHECK_EQ(s.step[0].residual_ns, 0);
     CHECK_EQ(s.rows.stalls.rows[0].comm_ns, 52);
     CHECK_EQ(s.rows.stalls.rows[0].exposed_ns, 166 - 155 + 123 - 114);
     CHECK_EQ(clockwork.n_marked, 0); /* every stamp of level 2 is read */
+    execute_samples_release(&s);
+    rig_close(&rig);
+}
+
+/* A gap that is neither what a stamp costs nor the host's is nobody's; an op whose kernels the host
+ * gave too late computes from when it had. */
+static void gpu_gaps(void)
+{
+    struct rig rig;
+    struct execute_samples s;
+    int late = make_gpu_step(&rig.plan);
+    rig_open_on(&rig, &fake_gpu, 1, false, -1);
+    rig.execute.device.stamp_ns = STAMP_NS - 1; /* calibrated too low */
+    clockwork_reset();
+    execute_block(&rig.execute, VARIANT_FULL, 2, 1, 0, &s);
+    CHECK_EQ(s.step[0].idle_ns, 0);
+    CHECK_EQ(s.step[0].stamps_ns, 5 * (STAMP_NS - 1));
+    CHECK_EQ(s.step[0].residual_ns, 5);
+    CHECK_EQ(s.step[0].flags, STEP_INSTRUMENTED);
+    CHECK(s.step[0].host_ns >= 0);
+    execute_samples_release(&s);
+    rig.execute.device.stamp_ns = STAMP_NS;
+    clockwork_reset();
+    clockwork.late = 11; /* its kernels come 11 ns after its first stamp was reached */
+    clockwork.late_slot = stamp_of(&rig.execute, late, STAMP_END);
+    execute_block(&rig.execute, VARIANT_FULL, 2, 1, 0, &s);
+    CHECK_EQ(s.step[0].idle_ns,
+             32 + 11); /* known only: the host had not given the whole op by then */
+    CHECK_EQ(s.step[0].compute_ns, 102 + 7 + 7);
+    CHECK_EQ(s.step[0].residual_ns, 0);
     execute_samples_release(&s);
     rig_close(&rig);
 }
@@ -297,7 +328,9 @@ static void read_spans(struct rig *rig, const struct spans *compute, const struc
             when[stamp_of(&rig->execute, op, STAMP_BEGIN)] = comm[a].of[i].begin;
             when[stamp_of(&rig->execute, op, STAMP_END)] = comm[a].of[i].end;
         }
-    stamps_to_samples(&rig->execute, VARIANT_FULL, 2, 1, -1, out);
+    struct execute_fence fence = {
+        .variant = VARIANT_FULL, .level = 2, .n_steps = 1, .keep = -1, .samples = out};
+    stamps_to_samples(&rig->execute, &fence);
 }
 
 static void mark(const struct spans *spans, bool *busy)
@@ -403,6 +436,7 @@ int main(void)
     levels_and_variants();
     number_of_stamps();
     gpu_step_by_hand();
+    gpu_gaps();
     gpu_marks();
     dropped_op();
     exposed_by_hand();

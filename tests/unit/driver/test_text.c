@@ -11,7 +11,7 @@
 
 enum { STEPS = 128, BLOCK = 8, BATCH = 8, SHORT = 8 };
 
-#define TEXT TEST_SOURCE_DIR "/../analysis/README.md"
+#define TEXT TEST_SOURCE_DIR "/../LICENSE"
 
 static void train(double *losses, int n_steps, int workers, int prefetch)
 {

@@ -1,0 +1,50 @@
+/*
+ * full_run: N more steps of training at a point, with their checkpoints, every nanosecond accounted for.
+ *
+ *   nothing is timed by variants: steps go on from the state that is there (the generator's, that of
+ *   --resume-from, or the newest checkpoint of the run that --resume goes on with)
+ *   blocks of steps, each a second or a step: a save is called before the first step of a block,
+ *   with --checkpoint-every K when K steps (seconds) have gone since the last call, else as soon as the
+ *   last save is over; a call whose predecessor is still on its way waits for it
+ *   behind each block: two sums over ranks (who was late, what they waited for), one row of intervals
+ *   every PIECE_NS the rows come together and are published, and then are no longer in memory
+ *   a signal (driver/preempt.h): one save more, what there is published, exit code 11
+ *   the end: the last save is waited for; a save more if it is due
+ *
+ * Within the run of a point the account is analysis/wall.h; between them nothing is recorded.
+ */
+#ifndef DRIVER_FULL_RUN_H
+#define DRIVER_FULL_RUN_H
+
+#include "analysis/record.h"
+#include "driver/job.h"
+#include "driver/measure.h"
+
+struct full_run_at {
+    struct job *job;
+    const struct point *point;
+    struct measure *measure;   /* its executor is open and reset */
+    struct record_point *rows; /* rank 0: the point so far; its row says what it was */
+    int64_t start_ns;          /* the point began */
+    int order;                 /* of the point in its launch */
+};
+
+bool full_run_wanted(const struct study *study);
+
+/* The options alone: FAIL_USAGE. */
+int full_run_options(const struct study *study);
+
+/* And with the points. */
+int full_run_check(const struct job *job);
+
+/* Steps of a block, at most: what the executor opens for. */
+int full_run_most(const struct study *study, const struct plan *plan);
+
+/*
+ * Collective over the point. Rows that are not published yet are left in measure->local and, on rank 0,
+ * in `rows`: intervals, account, recoveries. FAIL_STOPPED on all ranks after a signal: everything is
+ * published.
+ */
+int full_run(const struct full_run_at *at);
+
+#endif

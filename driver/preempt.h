@@ -1,0 +1,30 @@
+/*
+ * preempt: signals that ask a study to stop.
+ *
+ * A study of timed blocks has nothing to save: finished points are whole files already, so SIGINT, SIGTERM
+ * and SIGUSR1 end it at once, with one sentence and exit code 128 + the signal.
+ *
+ * In a run (driver/full_run.h) SIGTERM and SIGUSR1 are noted and nothing else. The run looks between
+ * blocks, where one rank's signal becomes all ranks' word, saves its state if a folder of checkpoints was
+ * asked for, publishes what it has and ends with FAIL_STOPPED on all ranks; --resume goes on. SIGUSR1 is what
+ * job managers can send ahead of the end (Slurm's --signal) and what Open MPI's mpirun hands on to ranks;
+ * SIGTERM to that mpirun kills its ranks a second later.
+ */
+#ifndef DRIVER_PREEMPT_H
+#define DRIVER_PREEMPT_H
+
+#include <stdbool.h>
+
+/* `farewell`: the line that is written when a signal ends the process at once, "" for none; copied. */
+void preempt_watch(bool run, const char *farewell);
+
+/* From now on nothing is said when leaving at once: the study is being merged. */
+void preempt_say_nothing(void);
+
+/* The first signal noted in this process, 0: none. */
+int preempt_seen(void);
+
+/* "SIGTERM", "SIGUSR1", or "a signal". */
+const char *preempt_name(int signal_number);
+
+#endif

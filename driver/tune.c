@@ -1,0 +1,203 @@
+#include "driver/tune.h"
+
+#include <math.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/units.h"
+#include "driver/agree.h"
+#include "driver/execute_fence.h"
+#include "driver/execute_graph.h"
+#include "driver/watchdog.h"
+
+enum { STEPS = 4 }; /* of a block, the first of which leads in */
+static const double worth_it = 0.995;
+
+static const char *const enrolment_names[COMM_ENROLMENTS] = {"nothing registered", "buffers",
+                                                             "windows"};
+
+/* ---- communicators ---- */
+
+static void close_comms(struct execute *e)
+{
+    for (int i = 0; i < e->n_comms; i++)
+        comm_close(&e->comm[i]);
+    memset(e->comm, 0, sizeof e->comm);
+    e->n_comms = 0;
+}
+
+static bool calls_use(const struct plan *plan, int stream, int buffer)
+{
+    for (int i = 0; i < plan->n_ops; i++) {
+        const struct op *op = &plan->ops[i];
+        if (op->kind == OP_COLLECTIVE && op->stream == stream &&
+            (op->t[0].buffer == buffer || op->t[1].buffer == buffer))
+            return true;
+    }
+    return false;
+}
+
+/* Windows are of one size on all members; here: on all ranks. */
+static int check_sizes(const struct execute *e, const void *comm)
+{
+    int64_t least[PLAN_BUFFERS], most[PLAN_BUFFERS];
+    memcpy(least, e->plan->bytes, sizeof least);
+    memcpy(most, e->plan->bytes, sizeof most);
+    MPI_Allreduce(MPI_IN_PLACE, least, PLAN_BUFFERS, MPI_INT64_T, MPI_MIN, *(const MPI_Comm *)comm);
+    MPI_Allreduce(MPI_IN_PLACE, most, PLAN_BUFFERS, MPI_INT64_T, MPI_MAX, *(const MPI_Comm *)comm);
+    for (int b = 1; b < PLAN_BUFFERS; b++)
+        if (least[b] != most[b])
+            return fail(FAIL_ABSENT, "tune: ranks hold different amounts: no windows");
+    return 0;
+}
+
+static int enrol(struct execute *e, struct comm *comm, enum comm_enrolment how)
+{
+    int rc = 0;
+    for (int b = 1; b < PLAN_BUFFERS; b++) {
+        size_t bytes = (size_t)e->plan->bytes[b];
+        if (bytes == 0 || !calls_use(e->plan, comm->stream, b))
+            continue;
+        TRY(comm->type->enrol(comm, e->memory[b], bytes, how));
+        if (e->scratch[b] != NULL)
+            TRY(comm->type->enrol(comm, e->scratch[b], bytes, how));
+    }
+out:
+    return rc;
+}
+
+/* Communicators made as a row says; *refused: the library would not, on some rank. */
+static int make(struct execute *e, const struct execute_config *config, const struct tune_row *row,
+                bool *refused)
+{
+    int rc = 0, told = 0;
+    close_comms(e);
+    for (int i = 0; i < e->plan->n_channels && e->device.type->prioritise != NULL; i++)
+        TRY(e->device.type->prioritise(&e->device, 1 + i, !row->beside));
+    config->backend->comm->set_up(&row->setup);
+    TRY(execute_open_comms(e, config, e->comm, &e->n_comms));
+    if (row->enrolment == ENROL_WINDOWS)
+        told = check_sizes(e, config->parent);
+    for (int i = 0; i < e->n_comms && row->enrolment != ENROL_NOTHING && told == 0; i++)
+        told = enrol(e, &e->comm[i], row->enrolment);
+    *refused = agree_quietly(told, config->parent) != 0;
+    fail_clear();
+out:
+    return rc;
+}
+
+/* ---- times ---- */
+
+static double block_ms(struct execute *e, enum variant variant, const void *comm)
+{
+    struct execute_samples samples;
+    int n = e->max_steps < STEPS ? e->max_steps : STEPS, first = n > 1 ? 0 : -1;
+    execute_block(e, variant, 0, n, -1, &samples);
+    int64_t begin = first < 0 ? samples.step[0].start_ns : samples.step[0].end_ns;
+    double ms = (double)(samples.step[n - 1].end_ns - begin) / 1e6 / (n > 1 ? n - 1 : 1);
+    execute_samples_release(&samples);
+    MPI_Allreduce(MPI_IN_PLACE, &ms, 1, MPI_DOUBLE, MPI_MAX, *(const MPI_Comm *)comm);
+    return ms;
+}
+
+/* A block of full steps before those that are timed: connections are made in the first calls. */
+static int try_row(struct execute *e, const struct execute_config *config, struct tune_row *row)
+{
+    int rc = 0;
+    watchdog_at("tune communicators", row->setup.max_ctas, enrolment_names[row->enrolment]);
+    TRY(make(e, config, row, &row->refused));
+    if (row->refused)
+        goto out;
+    block_ms(e, VARIANT_FULL, config->parent);
+    row->step_ms = block_ms(e, VARIANT_FULL, config->parent);
+    row->alone_ms = block_ms(e, VARIANT_COMM, config->parent);
+out:
+    return rc;
+}
+
+static int best(const struct tune *t)
+{
+    int at = 0;
+    for (int i = 1; i < t->n; i++)
+        if (!t->row[i].refused && t->row[i].step_ms < t->row[at].step_ms)
+            at = i;
+    return at;
+}
+
+static int try_next(struct tune *t, struct execute *e, const struct execute_config *config,
+                    enum comm_enrolment enrolment, int max_ctas, bool beside)
+{
+    struct tune_row *row = &t->row[t->n];
+    *row = (struct tune_row){
+        .setup = {.max_ctas = max_ctas}, .enrolment = enrolment, .beside = beside};
+    int rc = try_row(e, config, row);
+    t->n++;
+    return rc;
+}
+
+/* The library's own way, unless another is faster by more than it differs from itself. */
+static void choose(struct tune *t)
+{
+    double own = t->row[0].step_ms, again = t->row[t->n - 1].step_ms;
+    int at = best(t);
+    double limit = worth_it * fmin(own, again) - fabs(own - again);
+    t->chosen = t->row[at].step_ms < limit ? at : 0;
+}
+
+int tune_comms(struct tune *out, struct execute *e, const struct execute_config *config)
+{
+    static const int limits[] = {16, 8, 4};
+    int64_t begin = units_now_ns();
+    bool refused;
+    int rc = 0;
+    *out = (struct tune){0};
+    if (e->n_comms == 0 || config->parent == NULL || config->backend->comm->set_up == NULL)
+        return 0;
+    execute_graph_close(e); /* its communicators are to be made like the others */
+    for (int how = ENROL_NOTHING; how < COMM_ENROLMENTS; how++)
+        TRY(try_next(out, e, config, (enum comm_enrolment)how, 0, false));
+    enum comm_enrolment how = out->row[best(out)].enrolment;
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
+        TRY(try_next(out, e, config, how, limits[i], false));
+    const struct tune_row fastest = out->row[best(out)];
+    TRY(try_next(out, e, config, fastest.enrolment, fastest.setup.max_ctas, true));
+    TRY(try_next(out, e, config, ENROL_NOTHING, 0, false));
+    choose(out);
+    TRY(make(e, config, &out->row[out->chosen], &refused));
+    if (config->graph)
+        TRY(execute_graph_open(e, config));
+    out->seconds = (double)(units_now_ns() - begin) / 1e9;
+out:
+    return rc;
+}
+
+/* ---- words ---- */
+
+static size_t say_row(const struct tune *t, int i, char *text, size_t size)
+{
+    const struct tune_row *row = &t->row[i];
+    char ctas[32] = "the library's blocks";
+    if (row->setup.max_ctas > 0)
+        snprintf(ctas, sizeof ctas, "at most %d blocks", row->setup.max_ctas);
+    if (row->refused)
+        return (size_t)snprintf(text, size, "%s, %s: refused", enrolment_names[row->enrolment],
+                                ctas);
+    return (size_t)snprintf(text, size, "%s, %s%s: step %.3f ms, calls alone %.3f ms%s%s",
+                            enrolment_names[row->enrolment], ctas,
+                            row->beside ? ", beside products" : "", row->step_ms, row->alone_ms,
+                            i == t->n - 1 ? " (again)" : "", i == t->chosen ? " (taken)" : "");
+}
+
+void tune_say(const struct tune *tune, char *text, size_t size)
+{
+    enum { MOST = 160 }; /* characters of a line */
+    size_t at = 0;
+    text[0] = '\0';
+    for (int i = 0; i < tune->n && at + MOST < size; i++) {
+        if (i > 0)
+            text[at++] = '\n';
+        at += say_row(tune, i, text + at, MOST);
+    }
+}

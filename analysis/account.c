@@ -33,7 +33,7 @@ static struct rank_sum *sum_ranks(const struct ledger *l)
         sum->step_ns += own;
         sum->compute_ns += (double)r->compute_ns;
         sum->residual_ns += fabs(own - (double)r->compute_ns - (double)r->input_ns -
-                                 (double)r->stall_ns - (double)r->idle_ns);
+                                 (double)r->stall_ns - (double)r->idle_ns - (double)r->stamps_ns);
     }
     return ranks;
 }
@@ -97,6 +97,7 @@ static void counterfactual(struct account *a, uint64_t seed)
 {
     const struct account_series *full = &a->series[ACCOUNT_INSTRUMENTED];
     const struct account_series *elided = &a->series[ACCOUNT_COMPUTE];
+    double bubble = a->record->point.bubble_ms * 1e6;
     int64_t n = full->n_blocks > 0 ? elided->n_blocks : 0;
     double *value = must_alloc(4 * (size_t)n + 1, sizeof *value);
     double *difference = value, *slowdown = value + n, *exposed = value + 2 * n,
@@ -106,8 +107,8 @@ static void counterfactual(struct account *a, uint64_t seed)
         const double *f = nearest_block(full, elided->blocks[i].block);
         difference[i] = f[TERM_STEP] - c[TERM_STEP];
         slowdown[i] = c[TERM_COMPUTE] > 0.0 ? f[TERM_COMPUTE] - c[TERM_COMPUTE] : (double)NAN;
-        exposed[i] = difference[i] - slowdown[i];
-        rest[i] = exposed[i] - f[TERM_STALL];
+        exposed[i] = difference[i] - slowdown[i] - bubble;
+        rest[i] = difference[i] - slowdown[i] - f[TERM_STALL]; /* stalls hold the bubble too */
     }
     stats_mean_interval(difference, n, level, seed, &a->difference_ns);
     stats_mean_interval(slowdown, n, level, seed, &a->slowdown_ns);
@@ -167,13 +168,17 @@ static void capacity(struct account *a, const struct ledger *l, uint64_t seed)
 {
     const struct account_series *full = &a->series[ACCOUNT_FULL];
     const struct account_series *stamped = &a->series[ACCOUNT_INSTRUMENTED];
+    const struct account_series *graph = &a->series[ACCOUNT_GRAPH];
     stats_mean_interval(full->period_ns, full->n, level, seed, &a->step_ns);
     stats_positive(&a->step_ns);
     stats_quantile_interval(full->longest_ns, full->n, 0.50, level, &a->p50_ns);
     stats_quantile_interval(full->longest_ns, full->n, 0.95, level, &a->p95_ns);
     stats_quantile_interval(full->longest_ns, full->n, 0.99, level, &a->p99_ns);
     a->cv = stats_cv(full->longest_ns, full->n);
-    a->stamps_ratio = (struct stats_interval){NAN, NAN, NAN, 0};
+    a->stamps_ratio = a->host_ratio = (struct stats_interval){NAN, NAN, NAN, 0};
+    if (graph->n > 0)
+        stats_ratio_interval(full->period_ns, full->n, graph->period_ns, graph->n, level, seed,
+                             &a->host_ratio);
     if (!a->only_instrumented)
         stats_ratio_interval(stamped->period_ns, stamped->n, full->period_ns, full->n, level, seed,
                              &a->stamps_ratio);
@@ -223,6 +228,7 @@ int account_point(struct account *out, const struct record_point *point, uint64_
     per_rank(out, &ledger);
     ledger_pace(&ledger, out);
     ledger_pop(&ledger, out);
+    energy_of_point(&out->energy, point, seed);
     out->n_incomplete = ledger.n_incomplete;
     out->n_contradicting = ledger.n_contradicting;
 out:

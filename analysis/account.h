@@ -8,7 +8,7 @@
  *   capacity    E_k - E_(k-1), where E_k is the last rank's end of step k: what throughput is
  *   stability   the longest step of any rank, end - start: what jitter is
  *   terms       per rank and step, then averaged over both, so that they add up:
- *               step = compute + input + stall + idle + residual, on instrumented steps
+ *               step = compute + input + stall + idle + stamps + residual, on instrumented steps
  *
  * Times are doubles in ns; what is unknown is NaN. Formulas: analysis/README.md.
  */
@@ -17,6 +17,7 @@
 
 #include <stdint.h>
 
+#include "analysis/energy.h"
 #include "analysis/record.h"
 #include "analysis/shift.h"
 #include "analysis/stats.h"
@@ -27,6 +28,7 @@ enum account_kind {
     ACCOUNT_INSTRUMENTED, /* full, every op stamped */
     ACCOUNT_COMPUTE,      /* communication elided */
     ACCOUNT_COMM,         /* compute elided */
+    ACCOUNT_GRAPH,        /* full, each step launched as one graph */
     ACCOUNT_KINDS
 };
 
@@ -36,8 +38,10 @@ enum account_term {
     TERM_INPUT,
     TERM_STALL,
     TERM_IDLE,
+    TERM_STAMPS,   /* what the stamps between ops cost, calibrated */
     TERM_RESIDUAL, /* what is left of the step */
     TERM_EXPOSED,  /* communication outside compute intervals; not a part of the sum */
+    TERM_HOST,     /* the host giving the step out; beside the step, not a part of it */
     TERMS
 };
 
@@ -100,6 +104,7 @@ struct account {
     struct stats_interval disagreement_ns;   /* difference - stall - slowdown */
     struct stats_interval aa_ratio;          /* full blocks, odd / even: what noise looks like */
     struct stats_interval stamps_ratio;      /* instrumented / full period */
+    struct stats_interval host_ratio; /* full / graph period: what giving out op by op costs */
 
     double worst_residual_share; /* of any rank: sum |residual| / sum step */
     int32_t worst_residual_rank; /* -1 unknown */
@@ -112,6 +117,7 @@ struct account {
     struct straggler straggler; /* instrumented steps: who is late, by compute time */
 
     struct account_pop pop;
+    struct energy energy; /* of its GPUs; nothing told: no telemetry */
 
     int n_axes;
     struct account_axis *axes;

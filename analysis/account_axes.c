@@ -47,7 +47,7 @@ static int sum_stalls(const struct ledger *l, struct axes *axes)
     for (int64_t i = 0; i < l->point->stalls.n; i++) {
         const struct stall_row *r = &l->point->stalls.rows[i];
         const struct cell *c = ledger_measured(l, r->variant, r->step);
-        if (c == NULL || r->variant != VARIANT_FULL)
+        if (c == NULL || r->variant != VARIANT_FULL || c->flags & STEP_GRAPH)
             continue;
         enum account_kind kind = ledger_kind(r->variant, c->flags);
         struct axis_sum *axis = find_axis(axes, r->axis);
@@ -88,12 +88,14 @@ struct call_table {
 
 /*
  * The shortest duration of a call over its group is the transfer. Rows do not say which group they
- * belong to, so only calls over all ranks of the point can be split.
+ * belong to, so only calls over all ranks of the point can be split; of steps that were given out
+ * op by op.
  */
 static bool splittable(const struct ledger *l, const struct call_row *r)
 {
-    return r->variant == VARIANT_FULL && r->group == l->ranks && r->call >= 0 &&
-           ledger_measured(l, r->variant, r->step) != NULL;
+    const struct cell *c = ledger_measured(l, r->variant, r->step);
+    return r->variant == VARIANT_FULL && r->group == l->ranks && r->call >= 0 && c != NULL &&
+           !(c->flags & STEP_GRAPH);
 }
 
 static int table_open(struct call_table *t, const struct ledger *l)

@@ -32,7 +32,7 @@ static double span(int64_t from_ns, int64_t to_ns)
 static double closed_residual(const struct step_row *r)
 {
     return span(r->start_ns, r->end_ns) - (double)r->compute_ns - (double)r->input_ns -
-           (double)r->stall_ns - (double)r->idle_ns;
+           (double)r->stall_ns - (double)r->idle_ns - (double)r->stamps_ns;
 }
 
 static void add_row(struct ledger *l, const struct step_row *r)
@@ -51,6 +51,8 @@ static void add_row(struct ledger *l, const struct step_row *r)
     c->term_ns[TERM_INPUT] += (double)r->input_ns;
     c->term_ns[TERM_STALL] += (double)r->stall_ns;
     c->term_ns[TERM_IDLE] += (double)r->idle_ns;
+    c->term_ns[TERM_STAMPS] += (double)r->stamps_ns;
+    c->term_ns[TERM_HOST] += (double)r->host_ns;
     if (!(r->flags & STEP_INSTRUMENTED))
         return;
     double residual = closed_residual(r);
@@ -105,6 +107,8 @@ enum account_kind ledger_kind(int variant, int flags)
         return ACCOUNT_COMPUTE;
     if (variant == VARIANT_COMM)
         return ACCOUNT_COMM;
+    if (flags & STEP_GRAPH)
+        return ACCOUNT_GRAPH;
     return flags & STEP_INSTRUMENTED ? ACCOUNT_INSTRUMENTED : ACCOUNT_FULL;
 }
 
@@ -165,7 +169,7 @@ static bool follows(const struct ledger *l, int variant, int64_t step)
 
 static void collect(struct ledger *l, int variant, struct account_series *series)
 {
-    int32_t block[ACCOUNT_KINDS] = {-1, -1, -1, -1};
+    int32_t block[ACCOUNT_KINDS] = {-1, -1, -1, -1, -1};
     for (int64_t i = 0; i < l->n[variant]; i++) {
         struct cell *c = &l->cells[variant][i];
         l->n_incomplete += c->seen > 0 && c->seen != l->ranks;
@@ -184,6 +188,7 @@ void ledger_series(struct ledger *ledger, struct account_series series[ACCOUNT_K
 {
     series_room(&series[ACCOUNT_FULL], ledger->n[VARIANT_FULL]);
     series_room(&series[ACCOUNT_INSTRUMENTED], ledger->n[VARIANT_FULL]);
+    series_room(&series[ACCOUNT_GRAPH], ledger->n[VARIANT_FULL]);
     series_room(&series[ACCOUNT_COMPUTE], ledger->n[VARIANT_COMPUTE]);
     series_room(&series[ACCOUNT_COMM], ledger->n[VARIANT_COMM]);
     for (int v = 0; v < VARIANTS; v++)

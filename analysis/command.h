@@ -29,6 +29,7 @@ command_run command_schema;
 /* What `scalereport TABLE.csv` does: import without a map. */
 int command_import_plain(char **paths, int n, bool csv, bool json);
 command_run command_fit;
+command_run command_goodput;
 command_run command_record;
 
 #endif

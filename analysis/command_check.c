@@ -3,11 +3,11 @@
  * Do the calls fit together, also where a device runs them one at a time; what does each rank hold;
  * what does it send, and from node to node.
  */
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "analysis/command.h"
+#include "analysis/command_check_ask.h"
 #include "base/err.h"
 #include "base/opt.h"
 #include "base/units.h"
@@ -15,28 +15,24 @@
 #include "workloads/policy_options.h"
 
 struct options {
-    char layout[32], parallel[512], order[32], model[512];
-    int64_t global_batch, micro_batch, sequence;
+    struct check_ask ask;
+    char parallel[512];
+    int64_t global_batch, micro_batch;
     struct policy_choice policy;
 };
 
 #define AT(field) offsetof(struct options, field), sizeof(((struct options *)0)->field)
+#define ASK_AT(field) AT(ask.field)
 #define POLICY_AT(field) AT(policy.field)
 
 static const struct opt options[] = {
-    {"layout", 0, OPT_TEXT, AT(layout), "", 0, 0, NULL, "NxG",
-     "nodes x ranks on each node; must be given"},
+    CHECK_OPTIONS(ASK_AT),
     {"parallel", 0, OPT_TEXTS, AT(parallel), "", 0, 0, NULL, "tp=2,shard=4",
      "degrees of a layout to check, repeatable; dp is what remains"},
-    {"order", 0, OPT_TEXT, AT(order), "tp-cp-ep-dp-pp", 0, 0, NULL, "AXES",
-     "axes from the fastest varying to the slowest"},
-    {"model", 0, OPT_TEXT, AT(model), "tiny", 0, 0, NULL, "NAME|FILE.yaml", "the network"},
     {"global-batch", 0, OPT_INT, AT(global_batch), "0", 0, 1 << 30, NULL, "SAMPLES",
      "samples a step; 0: one micro-batch a replica"},
     {"micro-batch", 0, OPT_INT, AT(micro_batch), "0", 0, 1 << 20, NULL, "SAMPLES",
      "samples of a micro-batch of a rank; 0: the model file's, else 1"},
-    {"sequence", 0, OPT_INT, AT(sequence), "0", 0, 1 << 24, NULL, "TOKENS",
-     "tokens of a sample; 0: the model's"},
     POLICY_OPTIONS(POLICY_AT),
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
@@ -62,32 +58,11 @@ out:
 
 /* ---- what was asked ---- */
 
-static int parse_layout(const char *text, struct job *job)
-{
-    char copy[32];
-    int64_t nodes = 0, ranks = 0;
-    snprintf(copy, sizeof copy, "%s", text);
-    char *x = strchr(copy, 'x');
-    if (x != NULL)
-        *x = '\0';
-    if (x == NULL || units_parse_int(copy, &nodes) != 0 || units_parse_int(x + 1, &ranks) != 0 ||
-        nodes < 1 || ranks < 1 || nodes > INT_MAX || ranks > INT_MAX / nodes)
-        return fail(FAIL_USAGE, "--layout: found \"%s\", wanted nodes x ranks such as 64x8", text);
-    job->nodes = (int)nodes;
-    job->ranks_per_node = (int)ranks;
-    return 0;
-}
-
 static int set_up(struct job *job, const struct options *asked)
 {
     int rc = 0;
-    TRY(parse_layout(asked->layout, job));
-    TRY(model_load(&job->model, asked->model));
-    if (asked->sequence > job->model.sequence)
-        return fail(FAIL_USAGE, "--sequence: %lld is more than the %lld positions of model %s",
-                    (long long)asked->sequence, (long long)job->model.sequence, job->model.name);
-    if (asked->sequence > 0)
-        job->model.sequence = asked->sequence;
+    TRY(check_ask_layout(&asked->ask, &job->nodes, &job->ranks_per_node));
+    TRY(check_ask_model(&asked->ask, &job->model));
     policy_defaults(&job->policy, &job->model);
     TRY(policy_choose(&job->policy, &asked->policy));
     job->policy.micro_batch = asked->micro_batch ? asked->micro_batch : job->model.micro_batch;
@@ -102,7 +77,7 @@ static int set_layout(struct job *job, const struct options *asked, const char *
     struct layout layout;
     int rc = 0;
     memset(&job->degrees, 0, sizeof job->degrees);
-    snprintf(job->degrees.order, sizeof job->degrees.order, "%s", asked->order);
+    snprintf(job->degrees.order, sizeof job->degrees.order, "%s", asked->ask.order);
     TRY(layout_parse(parallel, &job->degrees));
     TRY(layout_init(&layout, job->nodes, job->ranks_per_node, 0, &job->degrees));
     job->degrees = layout.degrees;
@@ -152,6 +127,24 @@ static void print_traffic(const struct plan_check *check)
     }
 }
 
+/* What is known of a pipeline before any op has a time: idle time of equal stages (of zb-h1 with
+ * forward, dx and dW alike), and what the stages keep. */
+static void print_pipeline(const struct job *job)
+{
+    static const double alike[SCHEDULE_PARTS] = {1, 1, 1};
+    struct schedule s = policy_schedule(&job->policy, &job->degrees);
+    int most = 0;
+    if (s.stages < 2)
+        return;
+    for (int stage = 0; stage < s.stages; stage++)
+        most = schedule_in_flight(&s, stage) > most ? schedule_in_flight(&s, stage) : most;
+    printf(
+        "# pipeline %s: %d stages of %d chunks, %d micro-batches; equal stages: bubble/ideal %.2f "
+        "%%; at most %d chunks in flight\n",
+        schedule_name((int)s.kind), s.stages, s.chunks, s.micro_batches,
+        100 * schedule_bubble(&s, alike), most);
+}
+
 static int check_one(struct job *job)
 {
     struct plan_check check;
@@ -169,6 +162,8 @@ static int check_one(struct job *job)
            "partners, also one at a time; checked in %.2f s\n",
            check.n_ranks, check.n_classes, (long long)check.ops, (long long)check.calls,
            (double)(units_now_ns() - begin) / 1e9);
+    job->degrees = layout.degrees;
+    print_pipeline(job);
     print_memory(&check);
     print_traffic(&check);
 out:

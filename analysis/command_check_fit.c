@@ -3,13 +3,13 @@
  * what recomputation, a smaller micro-batch or sharding would buy in bytes, for which step time
  * where a study file has measured it.
  */
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "analysis/command.h"
+#include "analysis/command_check_ask.h"
 #include "analysis/command_check_fit.h"
 #include "analysis/report_columns.h"
 #include "analysis/studies.h"
@@ -24,24 +24,21 @@ enum { SEED = 1, MICRO_BATCHES = 16 };
 
 struct options {
     bool fit, csv, json;
-    char layout[32], parallel[512], order[32], model[512], micro_batch[64], memory[64], beside[64],
-        topology[256];
-    int64_t global_batch, sequence;
+    struct check_ask ask;
+    char parallel[512], micro_batch[64], memory[64], beside[64], topology[256];
+    int64_t global_batch;
     struct policy_choice policy;
 };
 
 #define AT(field) offsetof(struct options, field), sizeof(((struct options *)0)->field)
+#define ASK_AT(field) AT(ask.field)
 #define POLICY_AT(field) AT(policy.field)
 
 static const struct opt options[] = {
     {"fit", 0, OPT_BOOL, AT(fit), "off", 0, 0, NULL, "", "this command"},
-    {"layout", 0, OPT_TEXT, AT(layout), "", 0, 0, NULL, "NxG",
-     "nodes x ranks on each node; must be given"},
+    CHECK_OPTIONS(ASK_AT),
     {"parallel", 0, OPT_TEXT, AT(parallel), "", 0, 0, NULL, "tp=2",
      "degrees to keep; all others are tried"},
-    {"order", 0, OPT_TEXT, AT(order), "tp-cp-ep-dp-pp", 0, 0, NULL, "AXES",
-     "axes from the fastest varying to the slowest"},
-    {"model", 0, OPT_TEXT, AT(model), "tiny", 0, 0, NULL, "NAME|FILE.yaml", "the network"},
     {"memory", 0, OPT_TEXT, AT(memory), "", 0, 0, NULL, "141GB",
      "of a device; else the topology's (GB is 1e9 bytes, GiB 2^30)"},
     {"topology", 0, OPT_TEXT, AT(topology), "", 0, 0, NULL, "NAME|FILE.yaml|MACHINE",
@@ -53,8 +50,6 @@ static const struct opt options[] = {
      "everywhere"},
     {"micro-batch", 0, OPT_TEXT, AT(micro_batch), "", 0, 0, NULL, "B[,B]",
      "samples of a micro-batch of a rank, each is tried; else the model file's, else 1"},
-    {"sequence", 0, OPT_INT, AT(sequence), "0", 0, 1 << 24, NULL, "TOKENS",
-     "tokens of a sample; 0: the model's"},
     {"csv", 0, OPT_BOOL, AT(csv), "off", 0, 0, NULL, "", "a line for every choice"},
     {"json", 0, OPT_BOOL, AT(json), "off", 0, 0, NULL, "", "choices and what changes buy"},
     POLICY_OPTIONS(POLICY_AT),
@@ -74,23 +69,6 @@ struct job {
 };
 
 /* ---- what was asked ---- */
-
-static int parse_layout(struct job *job)
-{
-    char copy[32];
-    int64_t nodes = 0, ranks = 0;
-    snprintf(copy, sizeof copy, "%s", job->asked->layout);
-    char *x = strchr(copy, 'x');
-    if (x != NULL)
-        *x = '\0';
-    if (x == NULL || units_parse_int(copy, &nodes) != 0 || units_parse_int(x + 1, &ranks) != 0 ||
-        nodes < 1 || ranks < 1 || nodes > INT_MAX || ranks > INT_MAX / nodes)
-        return fail(FAIL_USAGE, "--layout: found \"%s\", wanted nodes x ranks such as 64x8",
-                    job->asked->layout);
-    job->ask.nodes = (int)nodes;
-    job->ask.ranks_per_node = (int)ranks;
-    return 0;
-}
 
 static int parse_micro_batches(struct job *job)
 {
@@ -151,20 +129,15 @@ static int set_up(struct job *job)
 {
     const struct options *asked = job->asked;
     int rc = 0;
-    TRY(parse_layout(job));
-    TRY(model_load(&job->model, asked->model));
-    if (asked->sequence > job->model.sequence)
-        return fail(FAIL_USAGE, "--sequence: %lld is more than the %lld positions of model %s",
-                    (long long)asked->sequence, (long long)job->model.sequence, job->model.name);
-    if (asked->sequence > 0)
-        job->model.sequence = asked->sequence;
+    TRY(check_ask_layout(&asked->ask, &job->ask.nodes, &job->ask.ranks_per_node));
+    TRY(check_ask_model(&asked->ask, &job->model));
     policy_defaults(&job->ask.policy, &job->model);
     TRY(policy_choose(&job->ask.policy, &asked->policy));
     job->ask.policy.copy_stream = true; /* as on a device with memory of its own */
     job->ask.model = &job->model;
     TRY(parse_micro_batches(job));
     TRY(layout_parse(asked->parallel, &job->ask.fixed));
-    snprintf(job->ask.fixed.order, sizeof job->ask.fixed.order, "%s", asked->order);
+    snprintf(job->ask.fixed.order, sizeof job->ask.fixed.order, "%s", asked->ask.order);
     job->ask.global_batch = asked->global_batch > 0 ? asked->global_batch : job->model.global_batch;
     TRY(set_device(job));
 out:

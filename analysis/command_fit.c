@@ -10,15 +10,16 @@
 #include "analysis/command.h"
 #include "analysis/curve_fit.h"
 #include "analysis/fit_input.h"
+#include "analysis/import_choice.h"
 #include "base/err.h"
 #include "base/opt.h"
 
 enum { SEED = 1, SCHEMA = 1 };
 
 struct options {
-    char law[128], predict[256], map[1024], devices[1024];
-    int residuals, unit, scaling, algorithm, format;
-    int64_t warm_up;
+    char law[128], predict[256];
+    int residuals, unit, algorithm;
+    struct import_choice how; /* tables and logs are read */
     bool csv, json;
 };
 
@@ -28,6 +29,7 @@ struct options {
         .size = sizeof(((struct options *)0)->field), .preset = text, .choices = names,            \
         .unit = what, .help = words                                                                \
     }
+#define HOW_AT(field) offsetof(struct options, how.field), sizeof(((struct options *)0)->how.field)
 static const struct opt options[] = {
     ROW("law", law, OPT_TEXT, "", NULL, "NAME,...",
         "laws to print (linear amdahl log2 power usl physical); without it all that the points "
@@ -39,13 +41,7 @@ static const struct opt options[] = {
     ROW("unit", unit, OPT_CHOICE, "as-given", "as-given|devices|nodes", "", "what N counts"),
     ROW("algorithm", algorithm, OPT_CHOICE, "unknown", "unknown|ring|hierarchical", "",
         "that a table of collectives was measured with: decides the rate of an interface"),
-    ROW("scaling", scaling, OPT_CHOICE, "auto", "auto|strong|weak", "",
-        "of tables that do not say how they scale"),
-    ROW("map", map, OPT_TEXT, "", NULL, "name=column,...", "names of a table's columns"),
-    ROW("as", format, OPT_CHOICE, "auto", "auto|" IMPORT_FORMATS, "", "format of tables and logs"),
-    ROW("devices", devices, OPT_TEXT, "", NULL, "N[,N...]",
-        "of logs that do not say: one for all, or one for each"),
-    ROW("warm-up", warm_up, OPT_INT, "1", NULL, "samples", "of a log, left out at least"),
+    IMPORT_OPTIONS(HOW_AT),
     ROW("csv", csv, OPT_BOOL, "off", NULL, "", "one line per point, parameter and forecast"),
     ROW("json", json, OPT_BOOL, "off", NULL, "", "the same as one object; versioned"),
 };
@@ -350,8 +346,10 @@ int command_fit(int argc, char **argv)
     how.unit = (enum regime_unit)asked.unit;
     opt_text(opt_find(options, N_OPTIONS, "scaling"), &asked, scaling, sizeof scaling);
     opt_text(opt_find(options, N_OPTIONS, "as"), &asked, format, sizeof format);
-    struct import_options reading = {.map = asked.map, .format = format, .warm_up = asked.warm_up};
-    TRY(fit_input_read(&input, argv + first, argc - first, &reading, asked.devices, scaling, SEED));
+    struct import_options reading = {
+        .map = asked.how.map, .format = format, .warm_up = asked.how.warm_up};
+    TRY(fit_input_read(&input, argv + first, argc - first, &reading, asked.how.devices, scaling,
+                       SEED));
     rc = say_all(&input, &asked, &how);
 out:
     fit_input_release(&input);

@@ -10,72 +10,25 @@
 #include <string.h>
 
 #include "analysis/import.h"
+#include "analysis/import_choice.h"
 #include "analysis/import_group.h"
 #include "analysis/report_series.h"
 #include "base/err.h"
 #include "base/opt.h"
 
 struct asked {
-    char map[1024], devices[1024];
-    int format, scaling;
-    int64_t warm_up;
+    struct import_choice how;
     bool csv, json;
 };
 
+#define AT(field) offsetof(struct asked, field), sizeof(((struct asked *)0)->field)
+#define HOW_AT(field) AT(how.field)
+
 static const struct opt options[] = {
-    {.name = "map",
-     .type = OPT_TEXT,
-     .offset = offsetof(struct asked, map),
-     .size = sizeof((struct asked *)0)->map,
-     .preset = "",
-     .unit = "name=column,...",
-     .help = "what the columns of a CSV file are: step_s=Iter time,gpus=N"},
-    {.name = "as",
-     .type = OPT_CHOICE,
-     .offset = offsetof(struct asked, format),
-     .size = sizeof(int),
-     .preset = "auto",
-     .choices = "auto|" IMPORT_FORMATS,
-     .unit = "",
-     .help = "format of the files"},
-    {.name = "scaling",
-     .type = OPT_CHOICE,
-     .offset = offsetof(struct asked, scaling),
-     .size = sizeof(int),
-     .preset = "auto",
-     .choices = "auto|strong|weak",
-     .unit = "",
-     .help = "what a table is that has neither a batch nor a column mode; otherwise it is checked"},
-    {.name = "devices",
-     .type = OPT_TEXT,
-     .offset = offsetof(struct asked, devices),
-     .size = sizeof((struct asked *)0)->devices,
-     .preset = "",
-     .unit = "N[,N...]",
-     .help = "of logs that do not say how many they ran on: one for all, or one for each file"},
-    {.name = "warm-up",
-     .type = OPT_INT,
-     .offset = offsetof(struct asked, warm_up),
-     .size = sizeof(int64_t),
-     .preset = "1",
-     .min = 0,
-     .max = 1e6,
-     .unit = "samples",
-     .help = "leading samples of a log that are left out at least"},
-    {.name = "csv",
-     .type = OPT_BOOL,
-     .offset = offsetof(struct asked, csv),
-     .size = sizeof(bool),
-     .preset = "off",
-     .unit = "",
-     .help = "one line per point, full precision"},
-    {.name = "json",
-     .type = OPT_BOOL,
-     .offset = offsetof(struct asked, json),
-     .size = sizeof(bool),
-     .preset = "off",
-     .unit = "",
-     .help = "series, tables of collectives and notes"},
+    IMPORT_OPTIONS(HOW_AT),
+    {"csv", 0, OPT_BOOL, AT(csv), "off", 0, 0, NULL, "", "one line per point, full precision"},
+    {"json", 0, OPT_BOOL, AT(json), "off", 0, 0, NULL, "",
+     "series, tables of collectives and notes"},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
@@ -116,16 +69,16 @@ static int import_paths(char **paths, int n, const struct asked *asked)
     int rc = 0;
     opt_text(opt_find(options, N_OPTIONS, "as"), asked, format, sizeof format);
     struct import_options import_options = {
-        .map = asked->map, .format = format, .warm_up = asked->warm_up};
+        .map = asked->how.map, .format = format, .warm_up = asked->how.warm_up};
     if (asked->csv && asked->json)
         return fail(FAIL_USAGE, "--csv and --json were both given: one form at a time");
     if (n == 0)
         return fail(FAIL_USAGE, "import: no file was named (see scalereport import --help)");
     for (int i = 0; i < n; i++) {
-        TRY(import_devices_of(asked->devices, i, n, &import_options.devices));
+        TRY(import_devices_of(asked->how.devices, i, n, &import_options.devices));
         TRY(import_file(&import, paths[i], &import_options));
     }
-    TRY(import_group(&import, modes[asked->scaling]));
+    TRY(import_group(&import, modes[asked->how.scaling]));
     rc = print_import(&import, asked);
 out:
     import_release(&import);

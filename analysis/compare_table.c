@@ -55,6 +55,7 @@ struct place {
     X(TEXT, verdict, compare_verdict_name((int)at->r->verdict))                                    \
     X(TEXT, reason, at->r->reason < 0 ? "" : compare_term_name(at->r->reason))                     \
     X(REAL, reason_pct, at->r->reason < 0 ? (double)NAN : 100.0 * at->r->reason_share)             \
+    X(TEXT, routing, p->routing)                                                                   \
     X(REAL, compute_ms, TERM(COMPARE_COMPUTE))                                                     \
     X(REAL, recompute_ms, TERM(COMPARE_RECOMPUTE))                                                 \
     X(REAL, slowdown_ms, TERM(COMPARE_SLOWDOWN))                                                   \

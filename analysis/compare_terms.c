@@ -71,8 +71,13 @@ static double recompute_ns(const struct account *account)
 
 /* ---- terms of one run ---- */
 
+/* Dense gradients go over dp, or over dp with cp; the tied embedding's between the ends of a pipeline. */
 static int axis_term(const char *axis)
 {
+    if (is(axis, "embedding"))
+        return COMPARE_PP;
+    if (is(axis, "dp-cp"))
+        return COMPARE_DP;
     for (int t = COMPARE_DP; t <= COMPARE_EDP; t++)
         if (is(axis, compare_term_name(t)))
             return t;

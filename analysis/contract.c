@@ -175,7 +175,8 @@ static const char *const said[] = {"layout",        "nodes",
                                    "topology_name", "topology",
                                    "device",        "comm",
                                    "anonymous",     NULL};
-static const char *const of_window[] = {"stamps", "scratch", "check", "seed", "base", NULL};
+static const char *const of_window[] = {"stamps", "graph", "scratch", "check",
+                                        "seed",   "base",  NULL};
 static const char *const of_machine[] = {"threads", "launcher", "os", "container", NULL};
 
 static bool is_setting(const char *name)

@@ -13,26 +13,6 @@ static void interval_text(char *text, size_t size, const struct stats_interval *
         snprintf(text, size, "%.6g to %.6g (95 %%)", x->low, x->high);
 }
 
-/* At most 120 columns a line, as the rest of the report. */
-static void print_note(FILE *to, const char *text)
-{
-    const size_t width = 116;
-    const char *mark = "# - ";
-    while (*text != '\0') {
-        size_t length = strlen(text);
-        if (length > width) {
-            length = width;
-            while (length > 0 && text[length] != ' ')
-                length--;
-            length = length > 0 ? length : width;
-        }
-        fprintf(to, "%s%.*s\n", mark, (int)length, text);
-        text += length;
-        text += *text == ' ';
-        mark = "#   ";
-    }
-}
-
 static void size_cell(struct table *t, double n)
 {
     char text[32];
@@ -169,7 +149,7 @@ static void print_forecasts(FILE *to, const struct curve_fit *f)
             char text[200];
             snprintf(text, sizeof text, "%.10g %s: no point forecast: %s", f->forecasts[i].n,
                      curve_fit_counts(f), f->forecasts[i].why);
-            print_note(to, text);
+            table_note(to, "# - ", text);
         }
 }
 
@@ -182,5 +162,5 @@ void curve_fit_text(FILE *to, const struct curve_fit *f)
     print_quality(to, f);
     print_forecasts(to, f);
     for (int i = 0; curve_fit_note(f, i, text, sizeof text); i++)
-        print_note(to, text);
+        table_note(to, "# - ", text);
 }

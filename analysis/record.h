@@ -8,9 +8,9 @@
  *
  *   /study, /provenance, /launch.N   attributes: what was asked, one per option; with what (no
  *                secrets); what was different in a launch
- *   /machine     hosts, ranks (tables)
- *   /points/NNN  point (1 row), gate, work, traffic, steps, stalls, collectives, ops, inputs,
- *                checkpoints, drains, memory, events
+ *   /machine     hosts, ranks, ceilings (tables)
+ *   /points/NNN  point (1 row), gate, work, traffic, experts, stages, steps, stalls, collectives, ops, inputs,
+ *                checkpoints, drains, intervals, account, recoveries, memory, events
  *
  * Whole files only. HDF5 does not survive a kill while open for writing, so nothing that readers
  * may see is ever open for writing: the head (head.h5) and each finished point (NNN.h5) are built
@@ -23,7 +23,8 @@
  * A study may have several launches. The head keeps "study" and "provenance" of the first; group
  * "launch.N" has each launch's own attributes, its t0_unix_ns, and of its provenance what differs
  * from the first launch's. Times of a point are since the t0 of the launch that measured it. A
- * point that a later launch measures again is added as points/NNN.launchL, never replaced.
+ * point that a later launch measures again is added as points/NNN.launchL, never replaced. A long run
+ * publishes pieces before its last, points/NNN.launchL.partPPPPPP; readers here join them to one point.
  *
  * One writer: rank 0, outside the timed fence. Errors are FAIL_FILE with path and the system's
  * words.
@@ -35,7 +36,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RECORD_SCHEMA = 2, RECORD_FORMULAS = 1 /* version of FORMULAS' definitions */ };
+enum { RECORD_SCHEMA = 3, RECORD_FORMULAS = 1 /* version of FORMULAS' definitions */ };
 
 /* Column types: i32 i64 f64, and text16/32/64/128/512 (char arrays, zero padded). */
 
@@ -65,6 +66,24 @@ enum { RECORD_SCHEMA = 2, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(i64, device_bytes, "B", "memory of the device")                                              \
     X(i32, device_shared, "", "1: with another rank: functional only, its times mean nothing")
 
+/* What this machine can do, measured by "scalestudy calibrate": one row per kind of work and shape,
+ * on rank 0 unless a group is said. */
+#define CEILING_COLUMNS(X)                                                                         \
+    X(i32, launch, "", "launch that measured it")                                                  \
+    X(text32, kind, "", "op of a plan, peak, copy, disk, or a collective")                         \
+    X(text128, shape, "", "what it worked on")                                                     \
+    X(text16, dtype, "", "of it, empty: bytes")                                                    \
+    X(text16, level, "", "collectives: level of the topology")                                     \
+    X(i32, group, "", "ranks that took part, 1: one alone")                                        \
+    X(i32, calls, "", "ops of the plan that are like it, a step")                                  \
+    X(i32, n, "", "samples behind the time")                                                       \
+    X(f64, bytes, "B", "moved by one; of a collective: S of the busbw table")                      \
+    X(f64, flops, "FLOP", "of one")                                                                \
+    X(f64, time_us, "us", "of one, median")                                                        \
+    X(f64, least_us, "us", "the fastest sample")                                                   \
+    X(f64, rate, "", "by the median")                                                              \
+    X(text16, unit, "", "of the rate: FLOP/s, B/s; collectives: bus bandwidth, B/s")
+
 /* One row per point: what it was, what it proved, what went wrong. */
 #define POINT_COLUMNS(X)                                                                           \
     X(i32, point, "", "index in the order of --points")                                            \
@@ -91,9 +110,18 @@ enum { RECORD_SCHEMA = 2, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(f64, late_ms, "ms", "timed device: mean overrun of kernels' deadlines, worst rank")          \
     X(f64, late_most_ms, "ms", "timed device: largest overrun, all ranks")                         \
     X(text64, input, "", "synthetic, memory or file:NAME")                                         \
+    X(i32, experts, "", "experts of a layer, 0: a dense model")                                    \
+    X(text64, routing, "", "how tokens come to experts, with its capacity; empty: a dense model")  \
     X(i64, global_batch, "samples", "samples a step, all ranks")                                   \
     X(i64, micro_batch, "samples", "samples of a micro-batch of one rank")                         \
     X(i64, micro_steps, "", "micro-steps a step (accumulation)")                                   \
+    X(text16, cp_kind, "", "how attention reaches the keys of other ranks; empty: cp is 1")        \
+    X(text16, schedule, "", "of the pipeline; empty: pp is 1")                                     \
+    X(i32, virtual_stages, "", "chunks of layers of a stage, 0: pp is 1")                          \
+    X(f64, replay_ms, "ms", "step of a pipeline, replayed with this point's ops, transfers free")  \
+    X(f64, bubble_ms, "ms", "idle in that replay, mean over stages; 0: pp is 1, or no op timed")   \
+    X(f64, bubble_ideal, "", "bubble over what is not idle, in that replay")                       \
+    X(f64, bubble_closed, "", "the same of equal stages, in closed form (workloads/schedule.h)")   \
     X(i64, sequence, "tokens", "positions of a sample")                                            \
     X(i64, positions_per_step, "tokens", "positions a step, all ranks")                            \
     X(i64, parameters, "", "parameters of the unpadded model")                                     \
@@ -112,6 +140,10 @@ enum { RECORD_SCHEMA = 2, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(f64, setup_s, "s", "plan, allocation and communicators")                                     \
     X(f64, init_s, "s", "state from the generator")                                                \
     X(f64, prove_s, "s", "collectives proved")                                                     \
+    X(f64, capture_s, "s", "steps captured as graphs, 0: none")                                    \
+    X(f64, stamp_ns, "ns", "what a stamp takes of its stream, calibrated, 0: nothing")             \
+    X(f64, graph_stamp_ns, "ns", "the same inside a graph, 0: nothing, or no graphs")              \
+    X(i32, deterministic, "", "1: algorithms, order of sums and threads were fixed")               \
     X(f64, warm_up_s, "s", "warm-up steps")                                                        \
     X(f64, timed_s, "s", "timed section, all variants")                                            \
     X(f64, initial_loss, "nat", "mean token loss of the first step")                               \
@@ -119,7 +151,9 @@ enum { RECORD_SCHEMA = 2, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(f64, input_entropy, "nat", "entropy rate of the input, 0: unknown")                          \
     X(f64, clock_error_ns, "ns", "largest uncertainty of a host clock offset, 0: one host")        \
     X(i64, start_ns, "ns", "start of the point since t0")                                          \
-    X(i64, end_ns, "ns", "end of the point since t0")
+    X(i64, end_ns, "ns", "end of the point since t0")                                              \
+    X(i32, part, "",                                                                               \
+      "0: whole; n: the n-th part of a long run, and nothing later of its launch was published")
 
 /* The correctness gate, one row per tensor and check (worst rank), and per whole-model check. */
 #define GATE_COLUMNS(X)                                                                            \
@@ -153,20 +187,43 @@ enum { RECORD_SCHEMA = 2, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(f64, most, "B", "what the rank sends that sends the most, plan")                             \
     X(i32, passed, "", "1: all three agree")
 
+/* Layers of experts, as the first step routed: one row per layer and expert, and one for a layer as a
+ * whole (expert -1). Sums over ranks. */
+#define LOAD_COLUMNS(X)                                                                            \
+    X(i32, layer, "", "")                                                                          \
+    X(i32, expert, "", "-1: the layer as a whole")                                                 \
+    X(i64, tokens, "tokens", "that chose the expert, before dropping; -1: choices of all tokens")  \
+    X(f64, load, "", "tokens over the mean of the layer's experts; -1: that of the hottest")       \
+    X(i64, dropped, "tokens", "-1: choices that found no room; else 0")                            \
+    X(i64, tied, "tokens", "-1: whose last and next logit differ by rounding; else 0")             \
+    X(f64, balance, "", "-1: load-balance loss per sequence and position; else 0")
+
+/* Stages of a pipeline: one row each; means over the ranks of a stage. */
+#define STAGE_COLUMNS(X)                                                                           \
+    X(i32, stage, "", "")                                                                          \
+    X(i32, ranks, "", "that make it up")                                                           \
+    X(i32, layers, "", "of it")                                                                    \
+    X(i32, in_flight, "", "chunks times micro-batches whose activations it keeps at most")         \
+    X(i64, parameters, "", "that one rank of it computes with, padding included")                  \
+    X(i64, activation_bytes, "B", "arena of a rank")                                               \
+    X(f64, compute_ms, "ms", "its ops in an instrumented step")                                    \
+    X(f64, bubble_ms, "ms", "idle beside them in the replay with free transfers")
+
 /* variant: 0 full, 1 compute-only, 2 comm-only. One row per point, variant, step and rank. */
 #define STEP_FLAGS(X)                                                                              \
     X(STEP_WARM_UP, 1, "before the fence or found to be warm-up by the change-point rule")         \
     X(STEP_LEAD_IN, 2, "first of a block: its end starts the block's clock")                       \
     X(STEP_INSTRUMENTED, 4, "every op was stamped")                                                \
     X(STEP_BARE, 8, "two stamps only")                                                             \
-    X(STEP_SCRATCH, 16, "ran on scratch state")
+    X(STEP_SCRATCH, 16, "ran on scratch state")                                                    \
+    X(STEP_GRAPH, 32, "launched as one graph")
 
 #define STEP_COLUMNS(X)                                                                            \
     X(i32, variant, "", "0 full, 1 compute-only, 2 comm-only")                                     \
     X(i32, block, "", "block of the alternation")                                                  \
     X(i32, step, "", "index within point and variant")                                             \
     X(i32, rank, "", "rank of the point")                                                          \
-    X(i32, flags, "", "sum of 1 warm-up, 2 lead-in, 4 instrumented, 8 bare, 16 scratch")           \
+    X(i32, flags, "", "sum of 1 warm-up, 2 lead-in, 4 instrumented, 8 bare, 16 scratch, 32 graph") \
     X(i32, skipped, "", "updates skipped so far")                                                  \
     X(i32, micro_step, "", "micro-steps of training so far, this rank")                            \
     X(i32, optimizer_step, "", "updates so far; with skipped: global steps")                       \
@@ -182,8 +239,13 @@ enum { RECORD_SCHEMA = 2, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(i64, input_ns, "ns", "sum of input ops (instrumented), else 0")                              \
     X(i64, stall_ns, "ns", "compute stream waiting for communication, all axes")                   \
     X(i64, idle_ns, "ns",                                                                          \
-      "compute stream held up by the host while it posts communication (instrumented), else 0")    \
-    X(i64, residual_ns, "ns", "step - compute - input - stall - idle (instrumented), else 0")
+      "compute stream held up by the host: it posts communication, or is late (instrumented)")     \
+    X(i64, stamps_ns, "ns",                                                                        \
+      "stamps between ops: their number times what one costs, calibrated (instrumented), else 0")  \
+    X(i64, residual_ns, "ns",                                                                      \
+      "step - compute - input - stall - idle - stamps (instrumented), else 0")                     \
+    X(i64, host_ns, "ns",                                                                          \
+      "the host giving the step out: waits for room included, batches of a graph not")
 
 /* One row per step, rank and axis that communicates. */
 #define STALL_COLUMNS(X)                                                                           \
@@ -288,15 +350,130 @@ enum { RECORD_SCHEMA = 2, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(i64, end_ns, "ns", "end on this rank's device since t0, clock-corrected")                    \
     X(i64, held_ns, "ns", "of it: updates waiting for their copies (lazy)")
 
+/*
+ * A run (--run-steps) as it went by, one row per thing that took time, in order, none over another but
+ * those marked *. Times are since the t0 of the study's first launch, by the wall clock of rank 0's host.
+ * Sums are over ranks: what each rank lost, added up. A run that was cut off and gone on with has rows of
+ * several launches; the later launch brings those that the earlier could not publish (the same row may
+ * come twice then: launch, kind and begin_ns are its key).
+ *
+ *   launch     the program begins; until its point begins. Of the first point of a launch alone
+ *   start-up   plan, gate, memory, communicators, proofs, until the state is there
+ *   load       the state from a checkpoint; first_step: the step it holds
+ *   steps      a block of steps of training
+ *   save *     from the call to publication; first_step: the step it holds; SAVE_LOST: never published
+ *   save-wait  no step runs: a save before is on its way, or the last one of the run is waited for
+ *   file       rows come together and are published
+ *   failure *  an instant: a rank was killed, as it said itself; text says which and in what
+ *   preempted * an instant: the first signal that asks the run to stop was seen
+ *   detected * an instant: who restarts the job knew that it had ended (jobscripts)
+ *   end *      an instant: the launch left in order; first_step: steps done
+ */
+#define INTERVAL_FLAGS(X)                                                                          \
+    X(INTERVAL_WARM_UP, 1, "steps: of the -w first ones of a launch")                              \
+    X(INTERVAL_SAVING, 2, "steps: a save is on its way, or ended less than five steps before")     \
+    X(INTERVAL_LOST, 4, "save: never published")                                                   \
+    X(INTERVAL_STOPS, 8, "end: before all steps were done, for a signal")
+
+#define INTERVAL_COLUMNS(X)                                                                        \
+    X(i32, launch, "", "launch in which it was")                                                   \
+    X(text16, kind, "", "launch, start-up, load, steps, save, save-wait, file, failure, ...")      \
+    X(i64, begin_ns, "ns", "since the first launch's t0, wall clock of rank 0's host")             \
+    X(i64, end_ns, "ns", "the same")                                                               \
+    X(i32, ranks, "", "ranks of the run")                                                          \
+    X(i32, flags, "", "sum of 1 warm-up, 2 saving, 4 lost, 8 stops")                               \
+    X(i64, first_step, "", "optimizer steps done before it; of saves and loads: in them")          \
+    X(i64, steps, "", "optimizer steps done in it")                                                \
+    X(i64, tokens, "tokens", "targets trained on in it, all ranks")                                \
+    X(i64, call_ns, "ns", "sum over ranks: the device held by a save's call or copies")            \
+    X(i64, input_ns, "ns", "sum over ranks: waiting for data")                                     \
+    X(i64, straggler_ns, "ns", "sum over ranks: waiting for ranks that compute longer")            \
+    X(i64, stall_ns, "ns", "sum over ranks: waiting for communication, straggler_ns included")     \
+    X(text64, text, "", "what else there is to say")
+
+/*
+ * The account of a run: every nanosecond of each rank's wall time, from the begin of the first launch to
+ * the end of the last, is in exactly one bucket: rows with view 0 sum to wall exactly. By precedence:
+ * restart, detection, rework, start-up, warm-up, checkpoint-call, data-stall, inflation, straggler-wait,
+ * useful; what is left is "other". Views are parts of a bucket, and no buckets. Written by the last
+ * launch (analysis/wall.h).
+ */
+#define ACCOUNT_COLUMNS(X)                                                                         \
+    X(text16, bucket, "", "restart, detection, rework, ..., useful, other; wall")                  \
+    X(text16, within, "", "view: the bucket that it is part of; empty: a bucket, or wall itself")  \
+    X(i32, view, "", "0 bucket, 1 view, 2 wall: the sum of the buckets")                           \
+    X(i32, ranks, "", "ranks of the run")                                                          \
+    X(i64, rank_ns, "ns", "sum over ranks; of a view it may be negative (inflation-raw)")          \
+    X(f64, seconds, "s", "rank_ns / ranks")                                                        \
+    X(f64, share, "", "of wall")                                                                   \
+    X(i64, count, "", "intervals, steps of useful, rework and warm-up, saves of checkpoint-call")
+
+/* What each failure of a run cost: one row per launch that did not end its run, whole once the next
+ * launch has made its steps. Times as in intervals; -1: not known. */
+#define RECOVERY_COLUMNS(X)                                                                        \
+    X(i32, launch, "", "launch that failed or was stopped")                                        \
+    X(text16, cause, "", "rank, host (killed by a drill), preempted, or unknown")                  \
+    X(text16, moment, "", "step or save: in what it was hit, empty: unknown")                      \
+    X(i32, victim, "", "rank or node that was killed, -1")                                         \
+    X(i32, ranks, "", "ranks of the run")                                                          \
+    X(i64, failed_ns, "ns", "the failure; unknown cause: the last sign of life")                   \
+    X(i64, detected_ns, "ns", "who restarts knew of it")                                           \
+    X(i64, began_ns, "ns", "the next launch's program began")                                      \
+    X(i64, loading_ns, "ns", "it began to load the state")                                         \
+    X(i64, loaded_ns, "ns", "the state was there")                                                 \
+    X(i64, first_step_ns, "ns", "end of the first step that it made")                              \
+    X(i64, caught_up_ns, "ns", "as many steps were done as before the failure")                    \
+    X(i64, reached_step, "", "steps done before the failure")                                      \
+    X(i64, resumed_step, "", "steps that the loaded state had")                                    \
+    X(i64, lost_steps, "", "whole steps to be done again")                                         \
+    X(i64, lost_ns, "ns", "wall time from the state that was saved to the failure")
+
 #define MEMORY_COLUMNS(X)                                                                          \
     X(i32, rank, "", "rank of the point")                                                          \
     X(text16, class, "",                                                                           \
       "parameters, gradients, optimizer, activations, temporaries, communication; kernels; "       \
-      "reserved: all of these; process")                                                           \
+      "reserved; training: no scratch; process")                                                   \
     X(i64, peak_bytes, "B", "measured; the six classes without what kernels took")                 \
     X(i64, predicted_bytes, "B", "from the plan, before anything was taken; -1: not predicted")    \
     X(i64, largest_bytes, "B", "of the largest tensor in it, 0: unknown")                          \
     X(text128, largest, "", "that tensor: a parameter, or the op that touches it, with its shape")
+
+/* What the GPU of a rank said of itself. f64: NaN, i64: -1 where it did not tell. */
+#define TELEMETRY_COLUMNS(X)                                                                       \
+    X(text16, kind, "", "block: a block of steps; moment: within one; section: all timed blocks")  \
+    X(i32, rank, "", "rank of the point")                                                          \
+    X(i32, block, "", "as steps; 0 of a section")                                                  \
+    X(i64, start_ns, "ns", "since t0, clock-corrected")                                            \
+    X(i64, duration_ns, "ns", "between two readings of counters, 0: a moment")                     \
+    X(f64, energy_j, "J", "gain of the energy counter of the GPU")                                 \
+    X(i64, power_limited_ns, "ns", "gain of the time that the power limit held clocks down")       \
+    X(i64, thermal_limited_ns, "ns", "gain of the time that heat held clocks down")                \
+    X(i64, ecc_corrected, "", "gain of the volatile count of corrected memory errors")             \
+    X(i64, ecc_uncorrected, "", "gain of the volatile count of uncorrected memory errors")         \
+    X(i64, nvlink_errors, "", "gain of CRC errors, replays and recoveries of all links")           \
+    X(f64, sm_mhz, "MHz", "clock of the multiprocessors; of a section: the highest there is")      \
+    X(f64, memory_mhz, "MHz", "clock of the memory; of a section: the highest there is")           \
+    X(f64, power_w, "W", "power drawn; of a section: the limit in force")                          \
+    X(f64, temperature_c, "C", "temperature of the GPU")                                           \
+    X(i64, reasons, "", "bits of NVML's reasons for clocks below what is asked for")
+
+/* The audit: activity records of the profiler beside the stamps of the same steps, one row per step
+ * and rank. Its steps are no rows of `steps`. Times in ns of one step; -1: not in this kind. */
+#define AUDIT_COLUMNS(X)                                                                           \
+    X(text16, kind, "", "bare, instrumented (both without records), or audit")                     \
+    X(i32, rank, "", "rank of the point")                                                          \
+    X(i32, turn, "", "index of the step in the audit")                                             \
+    X(i32, block, "", "block of the audit, in the order in which they ran")                        \
+    X(i64, step_ns, "ns", "by stamps: from this step's first to the next one's")                   \
+    X(i64, compute_ns, "ns", "by stamps: sum of the ops of the compute stream")                    \
+    X(i64, comm_ns, "ns", "by stamps: union of communication, all axes")                           \
+    X(i64, exposed_ns, "ns", "by stamps: of it, beside no op of the compute stream")               \
+    X(i64, record_step_ns, "ns", "by records: from this step's first kernel to the next one's")    \
+    X(i64, record_compute_ns, "ns", "by records: union of what is no communication and no input")  \
+    X(i64, record_comm_ns, "ns", "by records: union of communication")                             \
+    X(i64, record_exposed_ns, "ns", "by records: of it, beside no such kernel")                    \
+    X(i32, records, "", "kernels, copies and fills of the step")                                   \
+    X(i32, lost, "", "records that the profiler dropped in the block")
 
 #define EVENT_COLUMNS(X)                                                                           \
     X(i64, at_ns, "ns", "since t0")                                                                \
@@ -320,6 +497,9 @@ struct host_row {
 struct rank_row {
     RANK_COLUMNS(RECORD_FIELD)
 };
+struct ceiling_row {
+    CEILING_COLUMNS(RECORD_FIELD)
+};
 struct point_row {
     POINT_COLUMNS(RECORD_FIELD)
 };
@@ -331,6 +511,12 @@ struct work_row {
 };
 struct traffic_row {
     TRAFFIC_COLUMNS(RECORD_FIELD)
+};
+struct load_row {
+    LOAD_COLUMNS(RECORD_FIELD)
+};
+struct stage_row {
+    STAGE_COLUMNS(RECORD_FIELD)
 };
 struct step_row {
     STEP_COLUMNS(RECORD_FIELD)
@@ -353,8 +539,23 @@ struct checkpoint_row {
 struct drain_row {
     DRAIN_COLUMNS(RECORD_FIELD)
 };
+struct interval_row {
+    INTERVAL_COLUMNS(RECORD_FIELD)
+};
+struct account_row {
+    ACCOUNT_COLUMNS(RECORD_FIELD)
+};
+struct recovery_row {
+    RECOVERY_COLUMNS(RECORD_FIELD)
+};
 struct memory_row {
     MEMORY_COLUMNS(RECORD_FIELD)
+};
+struct telemetry_row {
+    TELEMETRY_COLUMNS(RECORD_FIELD)
+};
+struct audit_row {
+    AUDIT_COLUMNS(RECORD_FIELD)
 };
 struct event_row {
     EVENT_COLUMNS(RECORD_FIELD)
@@ -370,6 +571,11 @@ enum checkpoint_flag {
     CHECKPOINT_FLAGS(CHECKPOINT_ENUM)
 #undef CHECKPOINT_ENUM
 };
+enum interval_flag {
+#define INTERVAL_ENUM(name, value, meaning) name = value,
+    INTERVAL_FLAGS(INTERVAL_ENUM)
+#undef INTERVAL_ENUM
+};
 enum drain_phase {
 #define DRAIN_ENUM(name, value, meaning) name = value,
     DRAIN_PHASES(DRAIN_ENUM)
@@ -382,6 +588,8 @@ enum variant { VARIANT_FULL, VARIANT_COMPUTE, VARIANT_COMM, VARIANTS };
     X(gate, struct gate_row, GATE_COLUMNS)                                                         \
     X(work, struct work_row, WORK_COLUMNS)                                                         \
     X(traffic, struct traffic_row, TRAFFIC_COLUMNS)                                                \
+    X(experts, struct load_row, LOAD_COLUMNS)                                                      \
+    X(stages, struct stage_row, STAGE_COLUMNS)                                                     \
     X(steps, struct step_row, STEP_COLUMNS)                                                        \
     X(stalls, struct stall_row, STALL_COLUMNS)                                                     \
     X(collectives, struct call_row, CALL_COLUMNS)                                                  \
@@ -389,7 +597,12 @@ enum variant { VARIANT_FULL, VARIANT_COMPUTE, VARIANT_COMM, VARIANTS };
     X(inputs, struct input_row, INPUT_COLUMNS)                                                     \
     X(checkpoints, struct checkpoint_row, CHECKPOINT_COLUMNS)                                      \
     X(drains, struct drain_row, DRAIN_COLUMNS)                                                     \
+    X(intervals, struct interval_row, INTERVAL_COLUMNS)                                            \
+    X(account, struct account_row, ACCOUNT_COLUMNS)                                                \
+    X(recoveries, struct recovery_row, RECOVERY_COLUMNS)                                           \
     X(memory, struct memory_row, MEMORY_COLUMNS)                                                   \
+    X(telemetry, struct telemetry_row, TELEMETRY_COLUMNS)                                          \
+    X(audit, struct audit_row, AUDIT_COLUMNS)                                                      \
     X(events, struct event_row, EVENT_COLUMNS)
 
 /* A growing table. Rows are owned by the struct record_point that holds it. */
@@ -424,9 +637,10 @@ struct record_head {
     int64_t t0_unix_ns;    /* wall clock at t0, for people */
     int64_t n_attributes, attributes_capacity;
     struct record_attribute *attributes;
-    int64_t n_hosts, n_ranks;
+    int64_t n_hosts, n_ranks, n_ceilings;
     struct host_row *hosts;
     struct rank_row *ranks;
+    struct ceiling_row *ceilings;
 };
 void record_head_set(struct record_head *head, const char *group, const char *name,
                      const char *text); /* replaces */
@@ -454,6 +668,13 @@ int record_begin(struct record **out, const char *path, const struct record_head
  * rows that a reader would refuse: a rank not below `ranks`, a text without end. */
 int record_append(struct record *record, const struct record_point *point);
 
+/*
+ * The same for the rows that a long run has made since the last piece: piece counts from 1 in a launch, and
+ * what record_append() then publishes of that point is its last. A reader sees one point, all rows of its
+ * pieces in order and the point's row of the last; `part` says when the last is missing.
+ */
+int record_append_piece(struct record *record, const struct record_point *point, int piece);
+
 /* Merge, publish, remove the parts, free. Failure leaves the parts. */
 int record_finish(struct record *record);
 
@@ -465,7 +686,7 @@ struct record_file {
     char path[512];
     bool whole; /* false: read from a parts directory */
     struct record_head head;
-    int n_points;
+    int n_points, n_parts;       /* n_parts: files or groups that they were in */
     struct record_point *points; /* by point index, then launch */
 };
 

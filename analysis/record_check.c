@@ -68,12 +68,14 @@ static bool table_right(enum record_table_index which, const void *rows, int64_t
     return true;
 }
 
-bool record_point_right(const struct record_point *point, char why[RECORD_WHY])
+/* `steps` of the whole point. */
+static bool rows_right(const struct record_point *point, int64_t steps, char *why)
 {
-    static const struct bound keys[] = {
-        {"point", 0, 999999}, {"launch", 0, 999999}, {"ranks", 1, RANKS_MOST}};
-    int64_t steps = point->steps.n > 0 ? point->steps.n : INT32_MAX;
-    bool right = table_right(TABLE_point, &point->point, 1, keys, 3, why);
+    static const struct bound keys[] = {{"point", 0, 999999},
+                                        {"launch", 0, 999999},
+                                        {"ranks", 1, RANKS_MOST},
+                                        {"part", 0, 999999999}};
+    bool right = table_right(TABLE_point, &point->point, 1, keys, 4, why);
     for (int which = TABLE_point + 1; which < TABLE_COUNT && right; which++) {
         /* A gate row may be about the whole model; an event names a rank of the job. */
         int64_t least = which == TABLE_gate || which == TABLE_events ? -1 : 0;
@@ -89,10 +91,21 @@ bool record_point_right(const struct record_point *point, char why[RECORD_WHY])
     return right;
 }
 
+bool record_point_right(const struct record_point *point, char why[RECORD_WHY])
+{
+    return rows_right(point, point->steps.n > 0 ? point->steps.n : INT32_MAX, why);
+}
+
+bool record_piece_right(const struct record_point *point, char why[RECORD_WHY])
+{
+    return rows_right(point, INT32_MAX, why);
+}
+
 bool record_head_right(const struct record_head *head, char why[RECORD_WHY])
 {
     struct bound bounds[] = {
         {"rank", 0, RANKS_MOST}, {"host", 0, head->n_hosts - 1}, {"launch", 0, 999999}};
     return table_right(TABLE_hosts, head->hosts, head->n_hosts, bounds, 3, why) &&
-           table_right(TABLE_ranks, head->ranks, head->n_ranks, bounds, 3, why);
+           table_right(TABLE_ranks, head->ranks, head->n_ranks, bounds, 3, why) &&
+           table_right(TABLE_ceilings, head->ceilings, head->n_ceilings, bounds, 3, why);
 }

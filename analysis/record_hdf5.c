@@ -237,6 +237,7 @@ static int put_attribute(hid_t file, const struct record_attribute *attribute)
 int record_put_head(int64_t file, const struct record_head *head)
 {
     struct record_table hosts = record_table(TABLE_hosts), ranks = record_table(TABLE_ranks);
+    struct record_table ceilings = record_table(TABLE_ceilings);
     int rc;
     hid_t machine = -1, points = -1;
     TRY(record_put_identity(file, head));
@@ -249,6 +250,8 @@ int record_put_head(int64_t file, const struct record_head *head)
         TRY(record_put_table(machine, &hosts, head->hosts, head->n_hosts));
     if (rc == 0)
         TRY(record_put_table(machine, &ranks, head->ranks, head->n_ranks));
+    if (rc == 0)
+        TRY(record_put_table(machine, &ceilings, head->ceilings, head->n_ceilings));
 out:
     if (points >= 0)
         H5Gclose(points);

@@ -55,6 +55,7 @@ void record_head_release(struct record_head *head)
     free(head->attributes);
     free(head->hosts);
     free(head->ranks);
+    free(head->ceilings);
     *head = (struct record_head){0};
 }
 
@@ -89,6 +90,14 @@ static void join_machine(struct record_head *to, const struct record_head *from,
         *rank = from->ranks[i];
         rank->host += (i32)first_host;
         rank->launch = launch;
+    }
+    int64_t ceilings = to->n_ceilings;
+    if (from->n_ceilings > 0)
+        to->ceilings = record_room(to->ceilings, sizeof *to->ceilings, to->n_ceilings, &ceilings,
+                                   from->n_ceilings);
+    for (int64_t i = 0; i < from->n_ceilings; i++) {
+        to->ceilings[to->n_ceilings] = from->ceilings[i];
+        to->ceilings[to->n_ceilings++].launch = launch;
     }
 }
 

@@ -29,7 +29,7 @@ struct reason {
 
 static int copy_part(hid_t to, const struct merge *merge, const struct record_part *part)
 {
-    char path[RECORD_PATH + 40], group[48];
+    char path[RECORD_PATH + 56], group[64];
     snprintf(path, sizeof path, "%s/%s.h5", merge->folder, part->name);
     snprintf(group, sizeof group, "points/%s", part->name);
     hid_t from = record_open_file(path);
@@ -78,7 +78,7 @@ static int run_child(struct merge *merge, const char *path)
 /* What HDF5 would meet half way and not survive, met before: a full disk, a quota, a limit. */
 static int reserve(const struct merge *merge, const char *path)
 {
-    char part[RECORD_PATH + 40];
+    char part[RECORD_PATH + 56];
     struct stat found;
     off_t wanted = 4096;
     for (int i = 0; i < merge->parts.n; i++) {
@@ -101,9 +101,9 @@ static int read_back(const struct merge *merge)
 {
     struct record_file file = {0};
     int rc = record_stream_read(&file, merge->temporary, false);
-    if (rc == 0 && file.n_points != merge->parts.n)
+    if (rc == 0 && file.n_parts != merge->parts.n)
         rc = fail(FAIL_FILE, "record: %s has %d points, %d were merged", merge->temporary,
-                  file.n_points, merge->parts.n);
+                  file.n_parts, merge->parts.n);
     record_file_release(&file);
     return rc;
 }

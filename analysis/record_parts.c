@@ -12,22 +12,31 @@
 
 void record_part_name(struct record_part *part, int point, int launch)
 {
-    part->point = point;
-    part->launch = launch;
+    *part = (struct record_part){.point = point, .launch = launch};
     if (launch < 0)
         snprintf(part->name, sizeof part->name, "%03d", point);
     else
         snprintf(part->name, sizeof part->name, "%03d.launch%d", point, launch);
 }
 
-/* Only the exact text that record_part_name() makes. */
+void record_part_name_piece(struct record_part *part, int point, int launch, int piece)
+{
+    *part = (struct record_part){.point = point, .launch = launch, .piece = piece};
+    snprintf(part->name, sizeof part->name, "%03d.launch%d.part%06d", point, launch, piece);
+}
+
+/* Only the exact text that the two functions above make. */
 bool record_part_parse(struct record_part *part, const char *name)
 {
-    int point = 0, launch = -1;
-    if (strlen(name) >= sizeof part->name || sscanf(name, "%6d.launch%6d", &point, &launch) < 1 ||
-        point < 0)
+    int point = 0, launch = -1, piece = 0;
+    if (strlen(name) >= sizeof part->name ||
+        sscanf(name, "%6d.launch%6d.part%9d", &point, &launch, &piece) < 1 || point < 0 ||
+        piece < 0)
         return false;
-    record_part_name(part, point, launch);
+    if (piece > 0 && launch >= 0)
+        record_part_name_piece(part, point, launch, piece);
+    else
+        record_part_name(part, point, launch);
     return strcmp(part->name, name) == 0;
 }
 
@@ -44,7 +53,9 @@ static int by_point(const void *left, const void *right)
     const struct record_part *a = left, *b = right;
     if (a->point != b->point)
         return a->point < b->point ? -1 : 1;
-    return (a->launch > b->launch) - (a->launch < b->launch);
+    if (a->launch != b->launch)
+        return a->launch < b->launch ? -1 : 1;
+    return (a->piece > b->piece) - (a->piece < b->piece);
 }
 
 void record_parts_sort(struct record_parts *parts)
@@ -95,7 +106,7 @@ static bool is_ours(const char *file)
     strcpy(name, file);
     if (length > 4 && strcmp(name + length - 4, ".tmp") == 0)
         name[length - 4] = '\0';
-    return strcmp(name, "head.h5") == 0 || is_part(&part, name);
+    return strcmp(name, "head.h5") == 0 || strcmp(name, "run.log") == 0 || is_part(&part, name);
 }
 
 void record_parts_remove(const char *folder)

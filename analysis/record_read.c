@@ -157,6 +157,39 @@ static int by_point(const void *left, const void *right)
     return (a->launch > b->launch) - (a->launch < b->launch);
 }
 
+/* Pieces of a long run in order; the last, which has no number, behind them. */
+static int by_piece(const void *left, const void *right)
+{
+    const struct point_row *a = &((const struct record_point *)left)->point;
+    const struct point_row *b = &((const struct record_point *)right)->point;
+    int order = by_point(left, right);
+    if (order != 0 || a->part == b->part)
+        return order;
+    return a->part == 0 || (b->part != 0 && a->part > b->part) ? 1 : -1;
+}
+
+/* Pieces of one point become one point, with the row of the last. False: one is there twice. */
+static bool join_pieces(struct record_file *out)
+{
+    int kept = 0;
+    if (out->n_points > 0)
+        qsort(out->points, (size_t)out->n_points, sizeof *out->points, by_piece);
+    for (int i = 0; i < out->n_points; i++) {
+        struct record_point *before = kept > 0 ? &out->points[kept - 1] : NULL;
+        if (before == NULL || by_point(before, &out->points[i]) != 0) {
+            struct record_point moved = out->points[i];
+            memset(&out->points[i], 0, sizeof moved);
+            out->points[kept++] = moved;
+            continue;
+        }
+        if (before->point.part == out->points[i].point.part)
+            return false;
+        record_point_join(before, &out->points[i]);
+    }
+    out->n_points = kept;
+    return true;
+}
+
 static int check_values(const struct receiver *receiver)
 {
     struct record_file *out = receiver->out;
@@ -165,23 +198,23 @@ static int check_values(const struct receiver *receiver)
         return fail(FAIL_FILE, "record: %s: damaged file: %s", out->path, why);
     for (int i = 0; i < out->n_points; i++) {
         int launch = receiver->named_launch[i], said = out->points[i].point.launch;
-        if (!record_point_right(&out->points[i], why) || (launch >= 0 && launch != said))
-            return fail(FAIL_FILE, "record: %s: damaged file: point %d: %s", out->path,
-                        out->points[i].point.point,
-                        launch >= 0 && launch != said ? "is of another launch" : why);
+        if (launch >= 0 && launch != said)
+            return fail(FAIL_FILE, "record: %s: damaged file: point %d: is of another launch",
+                        out->path, out->points[i].point.point);
     }
-    if (out->n_points > 0)
-        qsort(out->points, (size_t)out->n_points, sizeof *out->points, by_point);
-    for (int i = 1; i < out->n_points; i++)
-        if (by_point(&out->points[i - 1], &out->points[i]) == 0)
-            return fail(FAIL_FILE, "record: %s: damaged file: point %d is there twice", out->path,
-                        out->points[i].point.point);
+    out->n_parts = out->n_points;
+    if (!join_pieces(out))
+        return fail(FAIL_FILE, "record: %s: damaged file: a point is there twice", out->path);
+    for (int i = 0; i < out->n_points; i++)
+        if (!record_point_right(&out->points[i], why))
+            return fail(FAIL_FILE, "record: %s: damaged file: point %d: %s", out->path,
+                        out->points[i].point.point, why);
     return 0;
 }
 
 static int64_t size_of(const char *path, bool is_folder)
 {
-    char part[RECORD_PATH + 48];
+    char part[RECORD_PATH + 64];
     struct record_parts parts = {0};
     struct stat found;
     int64_t bytes = 0;

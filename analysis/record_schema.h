@@ -16,6 +16,7 @@
 #define RECORD_TABLES_ALL(X)                                                                       \
     X(hosts, struct host_row, HOST_COLUMNS)                                                        \
     X(ranks, struct rank_row, RANK_COLUMNS)                                                        \
+    X(ceilings, struct ceiling_row, CEILING_COLUMNS)                                               \
     X(point, struct point_row, POINT_COLUMNS)                                                      \
     POINT_TABLES(X)
 
@@ -52,6 +53,8 @@ const void *record_head_rows(const struct record_head *head, enum record_table_i
 /* Take ownership of malloc'd rows as the whole table (TABLE_point: copied, then freed). */
 void record_point_adopt(struct record_point *point, enum record_table_index which, void *rows,
                         int64_t n);
+/* Rows of `more` behind those of `point`, whose row becomes that of `more`; `more` is emptied. */
+void record_point_join(struct record_point *point, struct record_point *more);
 void record_head_adopt(struct record_head *head, enum record_table_index which, void *rows,
                        int64_t n);
 
@@ -61,6 +64,8 @@ void record_head_adopt(struct record_head *head, enum record_table_index which, 
  */
 enum { RECORD_WHY = 160 };
 bool record_point_right(const struct record_point *point, char why[RECORD_WHY]);
+/* The same of a piece of a point, whose steps are indices among those of all its pieces. */
+bool record_piece_right(const struct record_point *point, char why[RECORD_WHY]);
 bool record_head_right(const struct record_head *head, char why[RECORD_WHY]);
 
 #endif

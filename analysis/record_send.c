@@ -114,6 +114,7 @@ static int send_head(struct stream_sender *sender, hid_t file)
         return record_stream_damaged(sender, "machine", "cannot be read");
     TRY(record_stream_table(sender, machine, TABLE_hosts));
     TRY(record_stream_table(sender, machine, TABLE_ranks));
+    TRY(record_stream_table(sender, machine, TABLE_ceilings));
 out:
     H5Gclose(machine);
     return rc;
@@ -180,7 +181,7 @@ out:
 
 static int send_folder(struct stream_sender *sender)
 {
-    char path[RECORD_PATH + 48];
+    char path[RECORD_PATH + 64];
     struct record_parts parts;
     int rc;
     snprintf(path, sizeof path, "%s/head.h5", sender->path);

@@ -41,6 +41,7 @@ const void *record_point_rows(const struct record_point *point, enum record_tabl
 #undef CASE
     case TABLE_hosts:
     case TABLE_ranks:
+    case TABLE_ceilings:
     case TABLE_COUNT:
         break;
     }
@@ -66,17 +67,34 @@ void record_point_adopt(struct record_point *point, enum record_table_index whic
 #undef CASE
     case TABLE_hosts:
     case TABLE_ranks:
+    case TABLE_ceilings:
     case TABLE_COUNT:
         break;
     }
     BUG("table %d is not of a point", (int)which);
 }
 
+void record_point_join(struct record_point *point, struct record_point *more)
+{
+#define JOIN(name, row, columns)                                                                   \
+    if (more->name.n > 0)                                                                          \
+        memcpy(RECORD_ADD(&point->name, more->name.n), more->name.rows,                            \
+               (size_t)more->name.n * sizeof(row));
+    POINT_TABLES(JOIN)
+#undef JOIN
+    point->point = more->point;
+    record_point_release(more);
+}
+
 const void *record_head_rows(const struct record_head *head, enum record_table_index which,
                              int64_t *n)
 {
-    *n = which == TABLE_hosts ? head->n_hosts : head->n_ranks;
-    return which == TABLE_hosts ? (const void *)head->hosts : (const void *)head->ranks;
+    if (which == TABLE_hosts) {
+        *n = head->n_hosts;
+        return head->hosts;
+    }
+    *n = which == TABLE_ranks ? head->n_ranks : head->n_ceilings;
+    return which == TABLE_ranks ? (const void *)head->ranks : (const void *)head->ceilings;
 }
 
 void record_head_adopt(struct record_head *head, enum record_table_index which, void *rows,
@@ -86,9 +104,13 @@ void record_head_adopt(struct record_head *head, enum record_table_index which, 
         free(head->hosts);
         head->hosts = rows;
         head->n_hosts = n;
-    } else {
+    } else if (which == TABLE_ranks) {
         free(head->ranks);
         head->ranks = rows;
         head->n_ranks = n;
+    } else {
+        free(head->ceilings);
+        head->ceilings = rows;
+        head->n_ceilings = n;
     }
 }

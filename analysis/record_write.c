@@ -17,7 +17,8 @@ struct record {
     char path[RECORD_PATH], parts[RECORD_PATH];
     struct record_head head; /* of all launches */
     int launch;
-    int lock; /* file descriptor */
+    int lock;   /* file descriptor */
+    int pieces; /* index of the point of which pieces have been published, -1 */
 };
 
 static int check_path(const char *path)
@@ -59,7 +60,8 @@ static int publish_head(const struct record *record)
     char path[RECORD_PATH + 16];
     int64_t file;
     size_t bytes = (size_t)record->head.n_hosts * sizeof(struct host_row) +
-                   (size_t)record->head.n_ranks * sizeof(struct rank_row);
+                   (size_t)record->head.n_ranks * sizeof(struct rank_row) +
+                   (size_t)record->head.n_ceilings * sizeof(struct ceiling_row);
     snprintf(path, sizeof path, "%s/head.h5", record->parts);
     int rc = record_create_image(&file, bytes);
     if (rc == 0)
@@ -84,9 +86,11 @@ static int read_old(struct record *record, const struct record_head *head, int *
         *n_done = 0;
     if (done != NULL && n_done != NULL) {
         *done = must_alloc((size_t)old.n_points + 1, sizeof **done);
-        for (int i = 0; i < old.n_points; i++) /* sorted; a point measured twice is one */
-            if (i == 0 || old.points[i].point.point != old.points[i - 1].point.point)
-                (*done)[(*n_done)++] = old.points[i].point.point;
+        for (int i = 0; i < old.n_points; i++) { /* sorted; a point measured twice is one */
+            const struct point_row *point = &old.points[i].point;
+            if (point->part == 0 && (*n_done == 0 || (*done)[*n_done - 1] != point->point))
+                (*done)[(*n_done)++] = point->point;
+        }
     }
 out:
     record_file_release(&old);
@@ -125,7 +129,7 @@ int record_begin(struct record **out, const char *path, const struct record_head
     struct record *record = must_alloc(1, sizeof *record);
     bool made = false;
     int rc;
-    record->lock = -1;
+    record->lock = record->pieces = -1;
     *out = NULL;
     if (done != NULL)
         *done = NULL;
@@ -182,27 +186,54 @@ static size_t point_bytes(const struct record_point *point)
     return bytes;
 }
 
-int record_append(struct record *record, const struct record_point *given)
+static int publish_point(const struct record *record, const struct record_point *point,
+                         const char *name, const char *path)
 {
-    struct record_point point = *given; /* rows are shared, only the launch is ours to say */
-    struct record_part part;
-    char path[RECORD_PATH + 40], why[RECORD_WHY];
-    int64_t file = -1;
-    int rc;
-    point.point.launch = record->launch;
-    if (!record_point_right(&point, why))
-        return fail(FAIL_INTERNAL, "record: point %d: %s", point.point.point, why);
-    TRY(part_path(record, point.point.point, &part, path, sizeof path));
-    rc = record_create_image(&file, point_bytes(&point));
+    int64_t file;
+    int rc = record_create_image(&file, point_bytes(point));
     if (rc == 0)
         rc = record_put_identity(file, &record->head);
     if (rc == 0)
-        rc = record_put_point(file, &point, part.name);
+        rc = record_put_point(file, point, name);
     rc = rc == 0 ? record_publish_image(file, path)
                  : fail(FAIL_FILE, "record: cannot write %s: HDF5 cannot build it", path);
-out:
     record_close(file);
     return rc;
+}
+
+int record_append(struct record *record, const struct record_point *given)
+{
+    struct record_point point = *given; /* rows are shared, only launch and part are ours to say */
+    struct record_part part;
+    char path[RECORD_PATH + 56], why[RECORD_WHY];
+    int rc;
+    point.point.launch = record->launch;
+    point.point.part = 0;
+    bool last = record->pieces == point.point.point;
+    if (!(last ? record_piece_right : record_point_right)(&point, why))
+        return fail(FAIL_INTERNAL, "record: point %d: %s", point.point.point, why);
+    TRY(part_path(record, point.point.point, &part, path, sizeof path));
+    rc = publish_point(record, &point, part.name, path);
+out:
+    return rc;
+}
+
+int record_append_piece(struct record *record, const struct record_point *given, int piece)
+{
+    struct record_point point = *given;
+    struct record_part part;
+    char path[RECORD_PATH + 56], why[RECORD_WHY];
+    point.point.launch = record->launch;
+    point.point.part = piece;
+    if (piece < 1 || !record_piece_right(&point, why))
+        return fail(FAIL_INTERNAL, "record: point %d, piece %d: %s", point.point.point, piece,
+                    piece < 1 ? "pieces count from 1" : why);
+    record_part_name_piece(&part, point.point.point, record->launch, piece);
+    snprintf(path, sizeof path, "%s/%s.h5", record->parts, part.name);
+    if (record_exists(path))
+        return fail(FAIL_INTERNAL, "record: piece %d is published already, as %s", piece, path);
+    record->pieces = point.point.point;
+    return publish_point(record, &point, part.name, path);
 }
 
 int record_finish(struct record *record)

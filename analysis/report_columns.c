@@ -6,9 +6,17 @@
 #include "analysis/inputs.h"
 #include "analysis/pop.h"
 #include "analysis/report_checkpoints.h"
+#include "analysis/report_energy.h"
+#include "analysis/report_goodput.h"
 #include "analysis/report_pace.h"
 #include "analysis/report_proof.h"
 #include "analysis/report_work.h"
+
+static double graph_period_ns(const struct account *a)
+{
+    const struct account_series *graph = &a->series[ACCOUNT_GRAPH];
+    return stats_mean(graph->period_ns, graph->n); /* NaN of none */
+}
 
 /* Figures of one run, averaged by scaling_mean. */
 #define FIGURE(name, expression)                                                                   \
@@ -31,11 +39,17 @@ FIGURE(compute_term_ms, a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_COMPUTE])
 FIGURE(input_term_ms, a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_INPUT])
 FIGURE(stall_term_ms, a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_STALL])
 FIGURE(idle_term_ms, a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_IDLE])
+FIGURE(stamps_term_ms, a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_STAMPS])
 FIGURE(residual_term_ms, a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_RESIDUAL])
 FIGURE(residual_worst_pct, a->worst_residual_share * 1e8)
 FIGURE(aa_ratio, a->aa_ratio.value * 1e6)
 FIGURE(aa_ratio_lo, a->aa_ratio.low * 1e6)
 FIGURE(aa_ratio_hi, a->aa_ratio.high * 1e6)
+FIGURE(host_ratio, a->host_ratio.value * 1e6)
+FIGURE(host_ratio_lo, a->host_ratio.low * 1e6)
+FIGURE(host_ratio_hi, a->host_ratio.high * 1e6)
+FIGURE(graph_step_ms, graph_period_ns(a))
+FIGURE(graph_submit_us, a->series[ACCOUNT_GRAPH].term_ns[TERM_HOST] * 1e3)
 FIGURE(stamps_ratio, a->stamps_ratio.value * 1e6)
 FIGURE(stamps_ratio_lo, a->stamps_ratio.low * 1e6)
 FIGURE(stamps_ratio_hi, a->stamps_ratio.high * 1e6)
@@ -93,11 +107,13 @@ static int64_t ckpt_accurate(const struct scaling_row *row)
     return c.n_modes > 0 ? c.mode[0].overlaps == 0 : REPORT_UNKNOWN;
 }
 
-/* Without a pipeline there is no bubble; with one, its replay is not in this version. */
+/* Without a pipeline there is no bubble; with one, it takes ops that were timed. */
 static double bubble_ms(const struct point_row *p)
 {
-    return p->pp == 1 ? 0.0 : (double)NAN;
+    return p->pp == 1 ? 0.0 : p->replay_ms > 0 ? p->bubble_ms : (double)NAN;
 }
+
+#define OF_PIPELINE(value) (p->replay_ms > 0 ? (value) : (double)NAN)
 
 static double timed_or_nan(const struct point_row *p, double value)
 {
@@ -188,7 +204,7 @@ static struct report_work_row ttw(const struct report *r, const struct scaling_r
     X(REAL, ckpt_complete_ms, report_ms(ckpt(row).complete_ns))                                    \
     X(REAL, ckpt_inflation_ms, report_ms(ckpt(row).inflation.value))                               \
     X(INTEGER, ckpt_accurate, ckpt_accurate(row))                                                  \
-    X(REAL, goodput_pct, 100.0 * ttw(r, row).share)                                                \
+    X(REAL, goodput_pct, report_goodput_pct(r, row))                                               \
     X(INTEGER, wrong, report_wrong(row))                                                           \
     X(TEXT, slowest_host, slowest_host(row))                                                       \
     X(TEXT, status, report_status(row))
@@ -270,6 +286,7 @@ static struct report_work_row ttw(const struct report *r, const struct scaling_r
     X(REAL, input_ms, MEAN(input_term_ms))                                                         \
     X(REAL, stall_ms, MEAN(stall_term_ms))                                                         \
     X(REAL, idle_ms, MEAN(idle_term_ms))                                                           \
+    X(REAL, stamps_ms, MEAN(stamps_term_ms))                                                       \
     X(REAL, residual_worst_pct, MEAN(residual_worst_pct))                                          \
     X(REAL, disagreement_ms, MEAN(disagreement_ms))                                                \
     X(REAL, disagreement_lo_ms, MEAN(disagreement_lo_ms))                                          \
@@ -294,6 +311,12 @@ static struct report_work_row ttw(const struct report *r, const struct scaling_r
     X(REAL, stamps_ratio, MEAN(stamps_ratio))                                                      \
     X(REAL, stamps_ratio_lo, MEAN(stamps_ratio_lo))                                                \
     X(REAL, stamps_ratio_hi, MEAN(stamps_ratio_hi))                                                \
+    X(REAL, host_ratio, MEAN(host_ratio))                                                          \
+    X(REAL, host_ratio_lo, MEAN(host_ratio_lo))                                                    \
+    X(REAL, host_ratio_hi, MEAN(host_ratio_hi))                                                    \
+    X(REAL, graph_step_ms, MEAN(graph_step_ms))                                                    \
+    X(REAL, graph_submit_us, MEAN(graph_submit_us))                                                \
+    X(TRUTH, deterministic, p->deterministic != 0)                                                 \
     X(REAL, tflops_per_s_gpu, report_tflops_per_device(row))                                       \
     X(REAL, model_flops_per_step, p->model_flops_per_step)                                         \
     X(REAL, peak_tflops_per_s_gpu, row->peak_flops / 1e12)                                         \
@@ -309,7 +332,31 @@ static struct report_work_row ttw(const struct report *r, const struct scaling_r
     X(REAL, init_s, p->init_s)                                                                     \
     X(REAL, prove_s, p->prove_s)                                                                   \
     X(REAL, warm_up_s, p->warm_up_s)                                                               \
-    X(REAL, timed_s, p->timed_s)
+    X(REAL, timed_s, p->timed_s)                                                                   \
+    X(REAL, joules_per_token, report_energy(row).joules_per_token.value)                           \
+    X(REAL, joules_per_token_lo, report_energy(row).joules_per_token.low)                          \
+    X(REAL, joules_per_token_hi, report_energy(row).joules_per_token.high)                         \
+    X(INTEGER, joules_n, report_joules_n(row))                                                     \
+    X(TEXT, joules_interval, report_joules_interval(row))                                          \
+    X(REAL, tokens_per_joule, report_energy(row).tokens_per_joule)                                 \
+    X(REAL, gpu_watts, report_energy(row).power_w)                                                 \
+    X(REAL, sm_mhz, report_energy(row).sm_mhz)                                                     \
+    X(REAL, sm_least_mhz, report_energy(row).sm_least_mhz)                                         \
+    X(REAL, gpu_celsius, report_energy(row).temperature_c)                                         \
+    X(REAL, power_held_pct, 100.0 * report_energy(row).power_limited_share)                        \
+    X(REAL, heat_held_pct, 100.0 * report_energy(row).thermal_limited_share)                       \
+    X(INTEGER, ecc_uncorrected, or_unknown(report_energy(row).ecc_uncorrected))                    \
+    X(INTEGER, nvlink_errors, or_unknown(report_energy(row).nvlink_errors))                        \
+    X(REAL, audit_ratio, report_audit(row).audit_ratio.value)                                      \
+    X(REAL, audit_off_pct, report_audit_off(row))                                                  \
+    X(TEXT, throttled, report_throttled(row))                                                      \
+    X(TEXT, cp_kind, p->cp_kind)                                                                   \
+    X(TEXT, schedule, p->schedule)                                                                 \
+    X(INTEGER, virtual_stages, p->virtual_stages)                                                  \
+    X(REAL, replay_ms, OF_PIPELINE(p->replay_ms))                                                  \
+    X(REAL, bubble_step_pct, OF_PIPELINE(100.0 * p->bubble_ms / p->replay_ms))                     \
+    X(REAL, bubble_ideal_pct, OF_PIPELINE(100.0 * p->bubble_ideal))                                \
+    X(REAL, bubble_closed_pct, OF_PIPELINE(100.0 * p->bubble_closed))
 
 /* One function per column; the ROW_* macros name the field of struct report_value. */
 #define FIELD_INTEGER integer

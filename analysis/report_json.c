@@ -8,6 +8,7 @@
 
 #include "analysis/checkpoints.h"
 #include "analysis/inputs.h"
+#include "analysis/report_ceilings.h"
 #include "analysis/report_columns.h"
 #include "analysis/report_json_cell.h"
 #include "analysis/report_notes.h"
@@ -70,8 +71,9 @@ static json_t *curve_row(const struct report *report, const struct scaling_row *
 
 static json_t *blocks_of(const struct account_series *series)
 {
-    static const char *const names[TERMS] = {"step_ms", "compute_ms",  "input_ms",  "stall_ms",
-                                             "idle_ms", "residual_ms", "exposed_ms"};
+    static const char *const names[TERMS] = {"step_ms",     "compute_ms", "input_ms",
+                                             "stall_ms",    "idle_ms",    "stamps_ms",
+                                             "residual_ms", "exposed_ms", "host_ms"};
     json_t *list = json_array();
     for (int64_t i = 0; i < series->n_blocks; i++) {
         const struct account_block *b = &series->blocks[i];
@@ -136,6 +138,27 @@ static json_t *work_of(const struct record_point *p)
         json_object_set_new(json, "plan", real(r->plan));
         json_object_set_new(json, "executed", real(r->executed));
         json_object_set_new(json, "passed", json_boolean(r->passed));
+        json_array_append_new(list, json);
+    }
+    return list;
+}
+
+/* Layers as a whole. */
+static json_t *experts_of(const struct record_point *p)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < p->experts.n; i++) {
+        const struct load_row *r = &p->experts.rows[i];
+        json_t *json;
+        if (r->expert >= 0)
+            continue;
+        json = json_object();
+        json_object_set_new(json, "layer", json_integer(r->layer));
+        json_object_set_new(json, "choices", json_integer(r->tokens));
+        json_object_set_new(json, "hottest_load", real(r->load));
+        json_object_set_new(json, "dropped", json_integer(r->dropped));
+        json_object_set_new(json, "tied", json_integer(r->tied));
+        json_object_set_new(json, "balance_loss", real(r->balance));
         json_array_append_new(list, json);
     }
     return list;
@@ -209,7 +232,7 @@ static void add_pace(json_t *json, const struct shift *shift, const struct strag
 static void add_account(json_t *json, const struct account *a)
 {
     static const char *const kinds[ACCOUNT_KINDS] = {"full", "instrumented", "compute_only",
-                                                     "comm_only"};
+                                                     "comm_only", "graph"};
     json_object_set_new(json, "step_ms", interval(&a->step_ns, 1e-6));
     json_object_set_new(json, "step_ms_p50", interval(&a->p50_ns, 1e-6));
     json_object_set_new(json, "step_ms_p95", interval(&a->p95_ns, 1e-6));
@@ -222,6 +245,7 @@ static void add_account(json_t *json, const struct account *a)
     json_object_set_new(json, "disagreement_ms", interval(&a->disagreement_ns, 1e-6));
     json_object_set_new(json, "aa_ratio", interval(&a->aa_ratio, 1.0));
     json_object_set_new(json, "stamps_ratio", interval(&a->stamps_ratio, 1.0));
+    json_object_set_new(json, "host_ratio", interval(&a->host_ratio, 1.0));
     add_pace(json, &a->shift, &a->straggler);
     json_t *blocks = json_object();
     for (int k = 0; k < ACCOUNT_KINDS; k++)
@@ -319,6 +343,7 @@ static json_t *run_of(const struct scaling_run *run)
     add_account(json, a);
     json_object_set_new(json, "work", work_of(a->record));
     json_object_set_new(json, "traffic", traffic_of(a->record));
+    json_object_set_new(json, "experts", experts_of(a->record));
     json_object_set_new(json, "failed_checks", failed_checks(a->record));
     json_object_set_new(json, "memory", memory_of(a->record));
     json_object_set_new(json, "inputs", inputs_json(a->record));
@@ -341,6 +366,8 @@ static json_t *study_of(const struct report *r)
     json_object_set_new(json, "intervals", report_json_text(notes_coverage(r->scaling)));
     proof_sentence(proof, sizeof proof, r->scaling, "; ");
     json_object_set_new(json, "proof", report_json_text(proof));
+    if (r->files[0]->head.n_ceilings > 0)
+        json_object_set_new(json, "ceilings", report_ceilings_json(&r->files[0]->head));
     json_object_set_new(json, "curve", list = json_array());
     for (int i = 0; i < r->scaling->n_rows; i++)
         json_array_append_new(list, curve_row(r, &r->scaling->rows[i]));

@@ -12,7 +12,7 @@ static const double mib = 1048576.0;
 
 static const char *const classes[] = {
     "parameters",    "gradients", "optimizer", "activations", "temporaries",
-    "communication", "kernels",   "reserved",  "process",
+    "communication", "kernels",   "reserved",  "training",    "process",
 };
 enum { N_CLASSES = sizeof classes / sizeof *classes, N_ARENAS = 6 };
 
@@ -105,8 +105,29 @@ static double in_mib(int64_t bytes)
     return bytes > 0 ? (double)bytes / mib : (double)NAN;
 }
 
+/* Of all launches of a point, the one whose rank holds most of a class; `same`: all hold as much. */
+static const struct scaling_run *worst_run(const struct scaling_row *point, const char *class,
+                                           bool *same)
+{
+    const struct scaling_run *worst = NULL;
+    int64_t most = -1;
+    int holders = 0;
+    *same = true;
+    for (int i = 0; i < point->n_runs; i++) {
+        const struct memory_row *row = report_memory_worst(point->runs[i].account.record, class);
+        if (row == NULL || (row->peak_bytes <= 0 && row->predicted_bytes <= 0))
+            continue;
+        *same = *same && (holders++ == 0 || row->peak_bytes == most);
+        if (row->peak_bytes > most) {
+            most = row->peak_bytes;
+            worst = &point->runs[i];
+        }
+    }
+    return worst;
+}
+
 static void class_row(struct table *t, const struct scaling *s, const struct scaling_run *run,
-                      const struct memory_row *row, bool launches)
+                      const struct memory_row *row, bool launches, bool same)
 {
     const struct point_row *p = &run->account.record->point;
     char launch[32], largest[sizeof row->largest + 1];
@@ -115,7 +136,7 @@ static void class_row(struct table *t, const struct scaling *s, const struct sca
     table_text(t, p->parallel);
     if (launches) {
         notes_launch(launch, run);
-        table_text(t, launch);
+        table_text(t, same ? "all" : launch);
     }
     table_text(t, row->class);
     table_int(t, row->rank);
@@ -144,12 +165,13 @@ void report_memory(FILE *to, const struct scaling *scaling, bool launches)
                                "off_bytes largest_MiB largest"
                              : "parallel class rank peak_MiB predicted_MiB off_bytes "
                                "largest_MiB largest");
-    for (int i = 0; i < scaling->n_runs; i++)
+    for (int i = 0; i < scaling->n_rows; i++)
         for (int c = 0; c < N_CLASSES; c++) {
-            const struct memory_row *row =
-                report_memory_worst(scaling->runs[i].account.record, classes[c]);
-            if (row != NULL && (row->peak_bytes > 0 || row->predicted_bytes > 0))
-                class_row(&t, scaling, &scaling->runs[i], row, launches);
+            bool same;
+            const struct scaling_run *run = worst_run(&scaling->rows[i], classes[c], &same);
+            if (run != NULL)
+                class_row(&t, scaling, run, report_memory_worst(run->account.record, classes[c]),
+                          launches, same);
         }
     table_close(&t, to);
 }

@@ -15,7 +15,8 @@ const struct memory_row *report_memory_worst(const struct record_point *point, c
 /* Does every row that was predicted for an arena agree to the byte? *n counts them. */
 bool report_memory_exact(const struct record_point *point, int64_t *n);
 
-/* A table: a line per run and class, of the rank that holds most. Nothing when no file says. */
+/* A table: a line per point and class, of the rank that holds most, in the launch where it does ("all":
+ * in each as much). Nothing when no file says. */
 void report_memory(FILE *to, const struct scaling *scaling, bool launches);
 
 /* One sentence where a prediction and what was counted differ; false: nothing to say. */

@@ -1,77 +1,22 @@
 #include "analysis/report_plot.h"
 
-#include <errno.h>
 #include <math.h>
-#include <spawn.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
+#include "analysis/gnuplot.h"
 #include "analysis/report_columns.h"
 #include "analysis/report_notes.h"
 #include "analysis/report_plot_laws.h"
 #include "base/err.h"
 
-extern char **environ;
-
 enum { SETS_MAX = 8 }; /* colours that can be told apart */
-
-static const char *const terminals[][2] = {
-    {".svg", "svg size 900,1150 noenhanced background 'white'"},
-    {".png", "pngcairo size 900,1150 noenhanced background 'white'"},
-    {".pdf", "pdfcairo size 6.5in,8.3in noenhanced fontscale 0.6 background 'white'"},
-};
-enum { N_TERMINALS = sizeof terminals / sizeof *terminals };
-
-static const char *terminal_of(const char *path)
-{
-    size_t length = strlen(path);
-    for (int i = 0; i < N_TERMINALS; i++)
-        if (length > 4 && strcmp(path + length - 4, terminals[i][0]) == 0)
-            return terminals[i][1];
-    return NULL;
-}
-
-int report_plot_check(const char *path)
-{
-    if (terminal_of(path) == NULL)
-        return fail(FAIL_USAGE, "--plot: \"%s\" ends in none of .svg, .png, .pdf", path);
-    for (const char *c = path; *c != '\0'; c++)
-        if ((unsigned char)*c < ' ')
-            return fail(FAIL_USAGE, "--plot: the name of the picture has a control character");
-    return 0;
-}
-
-/* A gnuplot string that nothing in `text` can leave: single quotes know no escape but '', and that
- * one is misread (5.4) at either end and after itself: a space keeps it apart. */
-static void quote(FILE *to, const char *text)
-{
-    char last = '\'';
-    fputc('\'', to);
-    for (; *text != '\0'; text++) {
-        if (*text == '\'')
-            fputs(last == '\'' ? " '" : "'", to);
-        last = (unsigned char)*text < ' ' || *text == 127 ? ' ' : *text;
-        fputc(last, to);
-    }
-    fputs(last == '\'' ? " '" : "'", to);
-}
-
-static void number(FILE *to, double value)
-{
-    if (isfinite(value))
-        fprintf(to, " %.9g", value);
-    else
-        fputs(" NaN", to);
-}
 
 /* An end that is unknown draws no whisker: it falls on the point. */
 static void interval(FILE *to, const struct stats_interval *x, double scale)
 {
-    number(to, x->value * scale);
-    number(to, (isfinite(x->low) ? x->low : x->value) * scale);
-    number(to, (isfinite(x->high) ? x->high : x->value) * scale);
+    gnuplot_number(to, x->value * scale);
+    gnuplot_number(to, (isfinite(x->low) ? x->low : x->value) * scale);
+    gnuplot_number(to, (isfinite(x->high) ? x->high : x->value) * scale);
 }
 
 /* ---- what is drawn ---- */
@@ -144,7 +89,7 @@ static void write_data(FILE *to, struct curve *curve, int k)
             curve->drawn[valid]++;
             fprintf(to, "%d", row->point->ranks);
             interval(to, &row->tokens_per_s, 1);
-            number(to, base->tokens_per_s.value / base->point->ranks * row->point->ranks);
+            gnuplot_number(to, base->tokens_per_s.value / base->point->ranks * row->point->ranks);
             interval(to, &row->efficiency.ratio, 100);
             fputc('\n', to);
         }
@@ -152,7 +97,8 @@ static void write_data(FILE *to, struct curve *curve, int k)
     }
 }
 
-static const char *const parts[] = {"compute_ms", "stall_ms", "input_ms", "idle_ms", "residual_ms"};
+static const char *const parts[] = {"compute_ms", "stall_ms",  "input_ms",
+                                    "idle_ms",    "stamps_ms", "residual_ms"};
 enum { N_PARTS = sizeof parts / sizeof *parts };
 
 static double column_value(const struct curve *curve, const struct scaling_row *row,
@@ -183,7 +129,7 @@ static int write_steps(FILE *to, const struct curve *curves, int n)
                 fprintf(to, "\"%s\"", shape);
             for (int p = 0; p < N_PARTS; p++) {
                 double value = column_value(&curves[k], row, parts[p]);
-                number(to, isfinite(value) ? value : 0);
+                gnuplot_number(to, isfinite(value) ? value : 0);
             }
             fputc('\n', to);
             written++;
@@ -224,7 +170,7 @@ static void plot_throughput(FILE *to, const struct curve *curves, int n, int lef
                     k == 0 ? "ideal: the base times devices" : "");
             fprintf(to, "%s$curve_%d using ($1*%.4f):2:3:4 with yerrorbars pt 7 lc %d title ",
                     next_part(&parts_done), k, aside(k, n), k + 1);
-            quote(to, curves[k].name);
+            gnuplot_quote(to, curves[k].name);
             report_plot_laws(to, REPORT_PLOT_RATE, k, &curves[k].laws, k == first_fitted);
         }
         if (curves[k].drawn[0] > 0)
@@ -259,7 +205,7 @@ static void plot_steps(FILE *to)
 {
     fputs(
         "unset logscale x\nunset offsets\nset yrange [0:*]\nset xlabel 'nodes x devices per node'\n"
-        "set ylabel 'instrumented step, ms'\nset key inside top right invert\n"
+        "set ylabel 'instrumented step, ms'\nset key tmargin right horizontal maxcols 6\n"
         "set style data histograms\nset style histogram rowstacked\n"
         "set style fill solid 0.8 border -1\nset boxwidth 0.7\nset xtics rotate by -30\nplot ",
         to);
@@ -268,75 +214,42 @@ static void plot_steps(FILE *to)
                 (int)strlen(parts[p]) - 3, parts[p], p + 1 < N_PARTS ? ", \\\n    " : "\n");
 }
 
-static void write_script(FILE *to, const struct report *reports, int n, const char *path,
-                         const char *title)
+struct picture {
+    const struct report *reports;
+    int n;
+    const char *title;
+};
+
+static void write_script(FILE *to, const void *about)
 {
+    const struct picture *picture = about;
     struct curve curves[SETS_MAX];
-    int all = collect(reports, n, curves), found = all < SETS_MAX ? all : SETS_MAX;
-    fprintf(to, "set terminal %s\nset output ", terminal_of(path));
-    quote(to, path);
-    fputs("\nset encoding utf8\nset grid\n", to);
+    int all = collect(picture->reports, picture->n, curves);
+    int found = all < SETS_MAX ? all : SETS_MAX;
     for (int k = 0; k < found; k++) {
         write_data(to, &curves[k], k);
         report_plot_laws_data(to, curves[k].report, curves[k].set, k, &curves[k].laws);
     }
     int steps = write_steps(to, curves, found);
     fprintf(to, "set multiplot layout %d,1 title ", steps > 0 ? 3 : 2);
-    quote(to, title[0] != '\0' ? title : "scalestudy: measured points with 95 % intervals");
+    gnuplot_quote(to, picture->title[0] != '\0'
+                          ? picture->title
+                          : "scalestudy: measured points with 95 % intervals");
     fputs(" noenhanced\nset xtics 2\n", to);
     plot_throughput(to, curves, found, all - found);
     plot_efficiency(to, curves, found);
     if (steps > 0)
         plot_steps(to);
-    fputs("unset multiplot\nset output\n", to);
+    fputs("unset multiplot\n", to);
 }
 
-/* ---- files and the program ---- */
-
-static int run_gnuplot(char *script)
+int report_plot_check(const char *path)
 {
-    char program[] = "gnuplot";
-    char *argv[] = {program, script, NULL};
-    pid_t child;
-    int status = 0;
-    int error = posix_spawnp(&child, program, NULL, NULL, argv, environ);
-    if (error == ENOENT)
-        return fail(FAIL_ABSENT, "--plot: there is no gnuplot on this machine; %s is ready for one",
-                    script);
-    if (error != 0)
-        return fail(FAIL_FILE, "--plot: gnuplot could not be started: %s", strerror(error));
-    while (waitpid(child, &status, 0) < 0)
-        if (errno != EINTR)
-            return fail(FAIL_FILE, "--plot: gnuplot was lost: %s", strerror(errno));
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-        return fail(FAIL_ABSENT, "--plot: gnuplot could not be run; %s is ready for it", script);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return fail(FAIL_FILE, "--plot: gnuplot refused %s", script);
-    return 0;
+    return gnuplot_check(path);
 }
 
 int report_plot(const struct report *reports, int n, const char *path, const char *title)
 {
-    size_t size = strlen(path) + sizeof "./.gnuplot"; /* ./: a name may begin with a dash */
-    char *script = must_alloc(size, 1);
-    int rc = 0;
-    TRY(report_plot_check(path));
-    snprintf(script, size, "%s%s.gnuplot", path[0] == '/' ? "" : "./", path);
-    FILE *to = fopen(script, "w");
-    if (to == NULL) {
-        rc = fail(FAIL_FILE, "--plot: %s cannot be written: %s", script, strerror(errno));
-        goto out;
-    }
-    write_script(to, reports, n, path, title);
-    int failed = ferror(to);
-    if (fclose(to) != 0 || failed) {
-        rc = fail(FAIL_FILE, "--plot: %s cannot be written: %s", script, strerror(errno));
-        goto out;
-    }
-    TRY(run_gnuplot(script));
-    if (access(path, R_OK) != 0)
-        rc = fail(FAIL_FILE, "--plot: gnuplot ended well and left no %s", path);
-out:
-    free(script);
-    return rc;
+    struct picture picture = {reports, n, title};
+    return gnuplot_draw(path, write_script, &picture);
 }

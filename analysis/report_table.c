@@ -99,3 +99,21 @@ void table_close(struct table *table, FILE *to)
     free(table->cells);
     *table = (struct table){0};
 }
+
+void table_note(FILE *to, const char *mark, const char *text)
+{
+    const size_t width = 116;
+    while (*text != '\0') {
+        size_t length = strlen(text);
+        if (length > width) {
+            length = width;
+            while (length > 0 && text[length] != ' ')
+                length--;
+            length = length > 0 ? length : width;
+        }
+        fprintf(to, "%s%.*s\n", mark, (int)length, text);
+        text += length;
+        text += *text == ' ';
+        mark = "#   ";
+    }
+}

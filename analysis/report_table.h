@@ -29,4 +29,7 @@ void table_marked(struct table *table, double value, int decimals, const char *m
 void table_digits(struct table *table, double value, int digits); /* significant digits */
 void table_close(struct table *table, FILE *to);
 
+/* Words below a table, behind `mark` ("# - "), at most 120 columns a line. */
+void table_note(FILE *to, const char *mark, const char *text);
+
 #endif

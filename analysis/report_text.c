@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "analysis/report_ceilings.h"
 #include "analysis/report_checkpoints.h"
 #include "analysis/report_columns.h"
 #include "analysis/report_inputs.h"
@@ -299,6 +300,9 @@ void report_text(FILE *to, const struct report *report)
     const struct scaling *s = report->scaling;
     print_files(to, report);
     print_machine(to, &report->files[0]->head);
+    report_ceilings(to, &report->files[0]->head);
+    if (s->n_rows == 0)
+        return;
     print_labels(to, s);
     for (int i = 0; i < s->n_rows; i++)
         if (i == 0 || s->rows[i].set != s->rows[i - 1].set)

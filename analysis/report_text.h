@@ -12,5 +12,7 @@ void report_text_pop(FILE *to,
 
 /* Bytes by axis and level; nothing where no file has them. */
 void report_text_traffic(FILE *to, const struct scaling *scaling, bool launches);
+void report_text_pipeline(FILE *to, const struct scaling *scaling, bool launches);
+void report_text_experts(FILE *to, const struct scaling *scaling, bool launches);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "analysis/report_columns.h"
+#include "analysis/report_energy.h"
 #include "analysis/report_key.h"
 #include "analysis/report_memory.h"
 #include "analysis/report_notes.h"
@@ -61,6 +62,7 @@ static void closure_row(struct table *t, const struct scaling *s, const struct s
         table_real(t, report_ms(term[i]), 3);
     table_real(t, report_ms(term[TERM_STALL]), 3);
     table_real(t, report_ms(term[TERM_IDLE]), 3);
+    table_real(t, report_ms(term[TERM_STAMPS]), 3);
     table_real(t, report_ms(term[TERM_RESIDUAL]), 3);
     table_real(t, 100.0 * a->worst_residual_share, 2);
     table_int(t, a->series[ACCOUNT_INSTRUMENTED].n);
@@ -94,9 +96,36 @@ static void control_row(struct table *t, const struct scaling *s, const struct s
     table_real(t, a->stamps_ratio.value, 4);
     table_real(t, a->stamps_ratio.low, 4);
     table_real(t, a->stamps_ratio.high, 4);
-    for (int kind = 0; kind < ACCOUNT_KINDS; kind++)
+    for (int kind = 0; kind < ACCOUNT_GRAPH; kind++)
         table_int(t, a->series[kind].n);
     table_int(t, a->series[ACCOUNT_FULL].n_blocks);
+}
+
+static bool has_graphs(const struct scaling *s)
+{
+    for (int i = 0; i < s->n_runs; i++)
+        if (s->runs[i].account.series[ACCOUNT_GRAPH].n > 0)
+            return true;
+    return false;
+}
+
+static void graph_row(struct table *t, const struct scaling *s, const struct scaling_run *run,
+                      bool launches)
+{
+    const struct account *a = &run->account;
+    const struct account_series *full = &a->series[ACCOUNT_FULL];
+    const struct account_series *graph = &a->series[ACCOUNT_GRAPH];
+    key_cells(t, s, run, launches);
+    table_real(t, report_ms(stats_mean(full->period_ns, full->n)), 3);
+    table_real(t, report_ms(stats_mean(graph->period_ns, graph->n)), 3);
+    table_real(t, a->host_ratio.value, 4);
+    table_real(t, a->host_ratio.low, 4);
+    table_real(t, a->host_ratio.high, 4);
+    table_real(t, a->aa_ratio.low, 4);
+    table_real(t, a->aa_ratio.high, 4);
+    table_real(t, report_ms(full->term_ns[TERM_HOST]), 3);
+    table_real(t, graph->term_ns[TERM_HOST] / 1e3, 1);
+    table_int(t, graph->n);
 }
 
 /* A rate of nothing is no rate: "-" where no call moved bytes. */
@@ -177,22 +206,24 @@ static void phase_row(struct table *t, const struct scaling *s, const struct sca
 static const struct {
     const char *title, *columns;
     void (*row)(struct table *, const struct scaling *, const struct scaling_run *, bool launches);
+    bool (*wanted)(const struct scaling *); /* NULL: always */
 } tables[] = {
     {"full steps: stability (longest rank of a step); exposed communication in ms a step, three "
      "ways: stall of full steps,\n# interval of instrumented steps, counterfactual of instrumented "
      "and compute-only steps",
      "p50_ms p95_ms p99_ms cv_% stall_ms interval_ms counterf_ms +-_ms exposed_% slowest_rank +_% "
      "MAD",
-     stability_row},
-    {"instrumented steps in ms: step = compute + input + stall + idle + residual; worst: "
+     stability_row, NULL},
+    {"instrumented steps in ms: step = compute + input + stall + idle + stamps + residual; worst: "
      "|residual| of a rank",
-     "step_ms compute_ms input_ms stall_ms idle_ms residual_ms worst_% steps", closure_row},
+     "step_ms compute_ms input_ms stall_ms idle_ms stamps_ms residual_ms worst_% steps",
+     closure_row, NULL},
     {"instrumented, compute-only and comm-only steps in ms: full-co = instr - compute-only; "
      "disagree = full-co - stall_instr - slowdown,\n# not forced to 0",
      "instr_ms compute-only_ms comm-only_ms full-co_ms stall_instr_ms slowdown_ms slowdown_low "
      "slowdown_high "
      "disagree_ms +-_ms",
-     variant_row},
+     variant_row, NULL},
     {"communication by axis, a step and rank: stall of full steps; stall_instr, comm and exposed "
      "of "
      "instrumented steps;\n# calls, transfer and skew (waiting for late peers) come from one step "
@@ -200,17 +231,23 @@ static const struct {
      "each block",
      "axis calls waits wire_MB stall_ms stall_instr_ms comm_ms exposed_interval_ms transfer_ms "
      "skew_ms wire_GB/s",
-     axis_rows},
+     axis_rows, NULL},
     {"controls: odd against even blocks of full steps, instrumented against full steps; steps "
      "measured of each kind, full blocks",
      "A/A A/A_low A/A_high stamps stamps_low stamps_high full instr compute comm blocks",
-     control_row},
+     control_row, NULL},
+    {"graphs: full steps given out op by op and as one graph each, in the same alternation: "
+     "eager/graph is the host's part;\n# A/A of eager blocks beside it; what the host takes to "
+     "give "
+     "a step out, waits for room in the queue included",
+     "eager_ms graph_ms eager/graph low high A/A_low A/A_high host_ms submit_us steps", graph_row,
+     has_graphs},
     {"work of a full step, and losses of the first and the last",
      "positions/step valid/step samples/step samples/s micro_batch micro_steps sequence first_loss "
      "last_loss entropy",
-     work_row},
+     work_row, NULL},
     {"outside the timed steps; timed: all kinds of steps together",
-     "setup_s init_s prove_s gate_s warm_up_s timed_s process_MiB clock_us", phase_row},
+     "setup_s init_s prove_s gate_s warm_up_s timed_s process_MiB clock_us", phase_row, NULL},
 };
 
 void report_text_details(FILE *to, const struct report *report)
@@ -224,6 +261,8 @@ void report_text_details(FILE *to, const struct report *report)
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         struct table t;
         char columns[512];
+        if (tables[i].wanted != NULL && !tables[i].wanted(s))
+            continue;
         fprintf(to, "#\n# %s\n", tables[i].title);
         snprintf(columns, sizeof columns, "%s%s", launches ? "launch " : "", tables[i].columns);
         report_key_open(&t, s, columns);
@@ -232,5 +271,9 @@ void report_text_details(FILE *to, const struct report *report)
         table_close(&t, to);
     }
     report_text_traffic(to, s, launches);
+    report_text_pipeline(to, s, launches);
+    report_text_experts(to, s, launches);
     report_memory(to, s, launches);
+    report_energy_text(to, s);
+    report_audit_text(to, s);
 }

@@ -106,6 +106,8 @@ static const struct command commands[] = {
     {"schema", command_schema, "tables and columns of a study file"},
     {"fit", command_fit,
      "FILE...: laws of a curve, forecasts with intervals, alpha and B of collectives"},
+    {"goodput", command_goodput,
+     "[FILE.h5...]: what runs got out of wall time; what to expect, and how often to save"},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 

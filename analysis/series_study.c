@@ -85,7 +85,7 @@ static void fill_series(struct series *series, const struct scaling *scaling, in
     series->from_study = true;
     series->set = head->set;
     series->devices_per_node = p->ranks_per_node;
-    series->moe = p->ep > 1;
+    series->moe = p->experts > 0;
     snprintf(series->model, sizeof series->model, "%.*s", (int)sizeof p->model - 1, p->model);
     snprintf(series->device, sizeof series->device, "%.*s", (int)sizeof p->device - 1, p->device);
     snprintf(series->precision, sizeof series->precision, "%.*s", (int)sizeof p->dtype - 1,

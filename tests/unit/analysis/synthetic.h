@@ -28,6 +28,7 @@ struct synthetic {
     double slow_factor; /* on its compute */
     double gap_ns;      /* between the end of a step and the start of the next */
     bool bare;          /* full steps have two stamps only */
+    bool graphs;        /* a block of graphs behind each plain one: no gap between their steps */
     uint64_t seed;
 };
 
@@ -147,7 +148,7 @@ static inline void synthetic_block(struct record_point *p, const struct syntheti
     for (int i = 0; i <= s->block; i++)
         synthetic_step(p, s, clock, variant, flags | (i == 0 ? STEP_LEAD_IN : 0), free_run);
     clock->block++;
-    clock->full_blocks += variant == VARIANT_FULL && !(flags & STEP_INSTRUMENTED);
+    clock->full_blocks += variant == VARIANT_FULL && !(flags & (STEP_INSTRUMENTED | STEP_GRAPH));
     clock->now_ns += 1000000;
     free(free_run);
 }
@@ -219,6 +220,8 @@ static inline void synthetic_point(struct record_point *out, const struct synthe
     struct synthetic_clock clock = {.now_ns = 1000000000};
     int64_t *free_run = calloc((size_t)(s->nodes * s->ranks_per_node), sizeof *free_run);
     int full = s->bare ? STEP_BARE : 0;
+    struct synthetic graphs = *s;
+    graphs.gap_ns = 0;
     memset(out, 0, sizeof *out);
     synthetic_head_row(&out->point, s);
     for (int i = 0; i < s->warm_up; i++) {
@@ -233,13 +236,16 @@ static inline void synthetic_point(struct record_point *out, const struct synthe
         int order[4] = {0, 1, 2, 3};
         for (int j = 0; j < 4; j++) {
             int kind = order[i % 2 ? 3 - j : j];
-            if (kind == 0)
+            if (kind == 0) {
                 synthetic_block(out, s, &clock, VARIANT_FULL, full);
-            else if (kind == 1)
+                if (s->graphs)
+                    synthetic_block(out, &graphs, &clock, VARIANT_FULL, full | STEP_GRAPH);
+            }
+            if (kind == 1)
                 synthetic_block(out, s, &clock, VARIANT_COMPUTE, STEP_INSTRUMENTED | STEP_SCRATCH);
             else if (kind == 2)
                 synthetic_block(out, s, &clock, VARIANT_COMM, STEP_SCRATCH);
-            else
+            else if (kind == 3)
                 synthetic_block(out, s, &clock, VARIANT_FULL, STEP_INSTRUMENTED);
         }
     }

@@ -29,10 +29,12 @@ static void test_closed_forms(void)
     struct made m;
     CHECK_EQ(make(&m, &s), 0);
     const struct account *a = &m.account;
-    for (int kind = 0; kind < ACCOUNT_KINDS; kind++) {
+    for (int kind = 0; kind < ACCOUNT_GRAPH; kind++) {
         CHECK_EQ(a->series[kind].n, s.cycles * s.block);
         CHECK_EQ(a->series[kind].n_blocks, s.cycles);
     }
+    CHECK_EQ(a->series[ACCOUNT_GRAPH].n, 0);
+    CHECK(isnan(a->host_ratio.value) && isnan(a->series[ACCOUNT_GRAPH].term_ns[TERM_STEP]));
     CHECK_NEAR(a->step_ns.value, 26e6, 1e-6);
     CHECK_NEAR(a->step_ns.low, 26e6, 1e-6);
     CHECK_NEAR(a->p50_ns.value, 26e6, 0);
@@ -334,6 +336,54 @@ static void refuse(int32_t variant, int32_t step, int32_t rank, int32_t ranks)
     made_release(&m);
 }
 
+/* 2 ms between steps that are given out one by one, none between graphs; what steps are made of is
+ * known from the former alone. */
+static void test_graphs(void)
+{
+    struct synthetic s = synthetic_default(4, 1);
+    struct made m, plain;
+    s.gap_ns = 2e6;
+    CHECK_EQ(make(&plain, &s), 0);
+    s.graphs = true;
+    CHECK_EQ(make(&m, &s), 0);
+    const struct account *a = &m.account;
+    CHECK_EQ(a->series[ACCOUNT_GRAPH].n, s.cycles * s.block);
+    CHECK_EQ(a->series[ACCOUNT_FULL].n, s.cycles * s.block);
+    CHECK_NEAR(a->step_ns.value, 28e6, 1e-6);
+    CHECK_NEAR(a->host_ratio.value, 28.0 / 26.0, 1e-9);
+    CHECK_NEAR(a->host_ratio.low, 28.0 / 26.0, 1e-9);
+    CHECK_NEAR(a->stall_ns, plain.account.stall_ns, 1e-6);
+    CHECK_NEAR(a->axes[0].wire_bytes, plain.account.axes[0].wire_bytes, 1e-6);
+    CHECK_NEAR(a->axes[0].calls, plain.account.axes[0].calls, 1e-9);
+    CHECK_NEAR(a->axes[0].transfer_ns, plain.account.axes[0].transfer_ns, 1e-6);
+    CHECK_NEAR(a->tokens_per_step, plain.account.tokens_per_step, 0);
+    made_release(&m);
+    made_release(&plain);
+}
+
+/* What stamps cost is a term: the residual is what is left beside it. */
+static void test_stamps_are_a_term(void)
+{
+    struct synthetic s = synthetic_default(2, 1);
+    struct made m;
+    s.residual_ns = 3e6;
+    synthetic_point(&m.point, &s);
+    for (int64_t i = 0; i < m.point.steps.n; i++)
+        if (m.point.steps.rows[i].flags & STEP_INSTRUMENTED) {
+            m.point.steps.rows[i].stamps_ns = 2000000;
+            m.point.steps.rows[i].residual_ns -= 2000000;
+            m.point.steps.rows[i].host_ns = 500000;
+        }
+    CHECK_EQ(account_point(&m.account, &m.point, 1), 0);
+    const double *term = m.account.series[ACCOUNT_INSTRUMENTED].term_ns;
+    CHECK_NEAR(term[TERM_STAMPS], 2e6, 1e-6);
+    CHECK_NEAR(term[TERM_RESIDUAL], 1e6, 1e-6);
+    CHECK_NEAR(term[TERM_HOST], 0.5e6, 1e-6);
+    CHECK_NEAR(m.account.worst_residual_share, 1e6 / term[TERM_STEP], 1e-6);
+    CHECK_EQ(m.account.n_contradicting, 0);
+    made_release(&m);
+}
+
 static void test_refusals(void)
 {
     refuse(0, 0, 2, 2);
@@ -372,6 +422,8 @@ int main(void)
     test_no_lead_in_flag();
     test_groups();
     test_nothing_measured();
+    test_graphs();
+    test_stamps_are_a_term();
     test_refusals();
     return test_end();
 }

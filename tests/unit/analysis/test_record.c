@@ -156,8 +156,9 @@ static void test_schema(void)
             const struct record_column *column = &table.columns[i];
             CHECK_HAS(text, column->name);
             CHECK_HAS(text, column->meaning);
-            CHECK(strlen(column->name) < 32 && strlen(column->unit) < 16 &&
-                  strlen(column->meaning) < 128);
+            if (!CHECK(strlen(column->name) < 32 && strlen(column->unit) < 16 &&
+                       strlen(column->meaning) < 128))
+                printf("%s.%s\n", table.name, column->name);
         }
     }
     free(text);

@@ -1,0 +1,97 @@
+#include "analysis/goodput_model.h"
+
+#include <math.h>
+
+#include <gsl/gsl_sf_lambert.h>
+
+/* What a save needs beyond its cost until it counts. */
+static double lag(const struct goodput_costs *c)
+{
+    return fmax(c->complete_s - c->cost_s, 0.0);
+}
+
+static double down(const struct goodput_costs *c)
+{
+    return c->detect_s + c->restart_s;
+}
+
+double goodput_renewal(double mtbf_s, double tau_s, const struct goodput_costs *c)
+{
+    /* The optimum may lie on the bound itself, a rounding away from it. */
+    if (!(tau_s > 0.0) || tau_s < lag(c) * (1.0 - 1e-12))
+        return NAN;
+    return tau_s / mtbf_s * exp(-(down(c) + lag(c)) / mtbf_s) / expm1((tau_s + c->cost_s) / mtbf_s);
+}
+
+double goodput_first_order(double mtbf_s, double tau_s, const struct goodput_costs *c)
+{
+    return 1.0 - c->cost_s / tau_s - (tau_s / 2.0 + lag(c) + down(c)) / mtbf_s;
+}
+
+double goodput_product(double mtbf_s, double tau_s, const struct goodput_costs *c)
+{
+    return tau_s / (tau_s + c->cost_s) *
+           (1.0 - (tau_s / 2.0 + fmax(c->complete_s, c->cost_s) + down(c)) / mtbf_s);
+}
+
+double goodput_ettr(double mtbf_s, double tau_s, const struct goodput_costs *c)
+{
+    return (1.0 - (down(c) + tau_s / 2.0) / mtbf_s) / (1.0 + c->cost_s / tau_s);
+}
+
+double goodput_runtime(double mtbf_s, double tau_s, const struct goodput_costs *c)
+{
+    return (mtbf_s - tau_s / 2.0 - lag(c)) / (mtbf_s + down(c));
+}
+
+double goodput_tau_young(double mtbf_s, double cost_s)
+{
+    return sqrt(2.0 * cost_s * mtbf_s);
+}
+
+double goodput_tau_daly(double mtbf_s, double cost_s)
+{
+    double x = cost_s / (2.0 * mtbf_s);
+    if (x >= 1.0)
+        return mtbf_s;
+    return sqrt(2.0 * cost_s * mtbf_s) * (1.0 + sqrt(x) / 3.0 + x / 9.0) - cost_s;
+}
+
+double goodput_tau_exact(double mtbf_s, double cost_s)
+{
+    double x = cost_s / mtbf_s;
+    /* At the branch point -1/e the argument has no digits left of x: the series of W there, in
+     * p = sqrt(2 (1 + e z)) (Corless et al. 1996, eq. 4.22). */
+    if (x < 1e-5) {
+        double p = sqrt(-2.0 * expm1(-x));
+        return mtbf_s * p * (1.0 - p / 3.0 + 11.0 / 72.0 * p * p);
+    }
+    return mtbf_s * (1.0 + gsl_sf_lambert_W0(-exp(-x - 1.0)));
+}
+
+double goodput_tau_async(double mtbf_s, const struct goodput_costs *c)
+{
+    return fmax(goodput_tau_exact(mtbf_s, c->cost_s), lag(c));
+}
+
+int64_t goodput_fewest_steps(double step_s, const struct goodput_costs *c)
+{
+    double least = ceil(lag(c) / step_s * (1.0 - 1e-12));
+    return least < 1.0 ? 1 : (int64_t)least;
+}
+
+int64_t goodput_steps(double mtbf_s, double step_s, const struct goodput_costs *c, double *g)
+{
+    int64_t least = goodput_fewest_steps(step_s, c);
+    int64_t below = (int64_t)floor(goodput_tau_async(mtbf_s, c) / step_s);
+    int64_t k = below < least ? least : below;
+    double here = goodput_renewal(mtbf_s, (double)k * step_s, c);
+    double next = goodput_renewal(mtbf_s, (double)(k + 1) * step_s, c);
+    if (next > here) {
+        here = next;
+        k++;
+    }
+    if (g)
+        *g = here;
+    return k;
+}

@@ -1,0 +1,172 @@
+#include "analysis/goodput_plan.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+/* ---- corners ---- */
+
+enum corner { BEST, VALUE, WORST };
+
+static double pick(const struct stats_interval *x, enum corner corner, bool more_is_worse)
+{
+    double end = corner == VALUE ? x->value : (corner == WORST) == more_is_worse ? x->high : x->low;
+    return isnan(end) ? x->value : end;
+}
+
+static double known_or_zero(double x)
+{
+    return isnan(x) ? 0.0 : x;
+}
+
+static struct goodput_costs costs_of(const struct goodput_at *at, enum corner corner)
+{
+    return (struct goodput_costs){.cost_s = pick(&at->cost.x, corner, true),
+                                  .complete_s = pick(&at->complete.x, corner, true),
+                                  .detect_s = known_or_zero(pick(&at->detect.x, corner, true)),
+                                  .restart_s =
+                                      fmax(known_or_zero(pick(&at->restart.x, corner, true)), 0.0)};
+}
+
+/* Where saves are slower than planned, the next one waits for the last. */
+static double corner_goodput(const struct goodput_row *row, double tau_s, enum corner corner)
+{
+    struct goodput_costs c = costs_of(&row->at, corner);
+    return goodput_renewal(pick(&row->mtbf_s, corner, false), fmax(tau_s, c.complete_s - c.cost_s),
+                           &c);
+}
+
+static bool has_range(const struct goodput_row *row)
+{
+    const struct goodput_at *at = &row->at;
+    const struct stats_interval *all[] = {&row->mtbf_s, &at->cost.x, &at->complete.x, &at->detect.x,
+                                          &at->restart.x};
+    for (int i = 0; i < 5; i++)
+        if (isfinite(all[i]->low) || isfinite(all[i]->high))
+            return true;
+    return false;
+}
+
+void goodput_choice_at(struct goodput_choice *out, const struct goodput_row *row, double tau_s)
+{
+    struct goodput_costs c = costs_of(&row->at, VALUE);
+    double m = row->mtbf_s.value, g = goodput_renewal(m, tau_s, &c);
+    out->tau_s = tau_s;
+    out->steps = tau_s / row->at.step.x.value;
+    out->g = (struct stats_interval){g, NAN, NAN, 0};
+    if (isfinite(g) && has_range(row)) {
+        out->g.low = corner_goodput(row, tau_s, WORST);
+        out->g.high = corner_goodput(row, tau_s, BEST);
+    }
+    /* A count of no failures bounds MTBF from below alone: so it does g. */
+    if (isfinite(row->mtbf_s.low) && isnan(row->mtbf_s.high))
+        out->g.high = NAN;
+    out->first_order = goodput_first_order(m, tau_s, &c);
+    out->product = goodput_product(m, tau_s, &c);
+    out->ettr = goodput_ettr(m, tau_s, &c);
+    out->runtime = goodput_runtime(m, tau_s, &c);
+}
+
+/* ---- a row ---- */
+
+static struct goodput_choice *add(struct goodput_row *row, const char *name, double tau_s)
+{
+    struct goodput_choice *c = &row->choices[row->n_choices++];
+    *c = (struct goodput_choice){.tau_s = tau_s};
+    snprintf(c->name, sizeof c->name, "%s", name);
+    goodput_choice_at(c, row, tau_s);
+    return c;
+}
+
+static void add_optima(struct goodput_row *row)
+{
+    struct goodput_costs c = costs_of(&row->at, VALUE);
+    double m = row->mtbf_s.value, step = row->at.step.x.value;
+    add(row, "young", goodput_tau_young(m, c.cost_s));
+    add(row, "daly", goodput_tau_daly(m, c.cost_s));
+    add(row, "exact", goodput_tau_exact(m, c.cost_s));
+    add(row, "async", goodput_tau_async(m, &c));
+    row->best = CHOICE_ASYNC;
+    if (step > 0.0) {
+        int64_t k = goodput_steps(m, step, &c, NULL);
+        add(row, "steps", (double)k * step);
+        row->best = CHOICE_STEPS;
+    }
+}
+
+/* What the run of this node count did, and what was asked for. */
+static void add_others(struct goodput_row *row, const struct goodput_known *k,
+                       const struct goodput_asked *asked)
+{
+    char name[32];
+    for (int i = 0; k->kind >= 0 && i < k->study->n_points; i++) {
+        const struct goodput_point *p = &k->study->points[i];
+        if (p->kind != k->kind || p->row->nodes != row->at.nodes || !p->run.there)
+            continue;
+        row->in_steps = p->run.in_steps;
+        if (isfinite(p->run.between_s) && row->n_choices == row->best + 1)
+            add(row, "as run", p->run.between_s);
+    }
+    for (int i = 0; i < asked->n; i++) {
+        double value = asked->value[i];
+        snprintf(name, sizeof name, "%.6g %s", value, asked->is_steps[i] ? "steps" : "s");
+        add(row, name, asked->is_steps[i] ? value * row->at.step.x.value : value);
+    }
+}
+
+/* What the chosen interval loses against the best one when these ends are the truth. Where saves are slower
+ * than planned, the next one waits for the last. */
+static double loss_at(const struct goodput_row *row, enum corner law, enum corner costs)
+{
+    struct goodput_costs c = costs_of(&row->at, costs);
+    double m = pick(&row->mtbf_s, law, false), lag = fmax(c.complete_s - c.cost_s, 0.0);
+    return goodput_renewal(m, goodput_tau_async(m, &c), &c) -
+           goodput_renewal(m, fmax(row->choices[row->best].tau_s, lag), &c);
+}
+
+static double most_regret(const struct goodput_row *row)
+{
+    static const enum corner ends[] = {BEST, WORST};
+    double most = 0.0;
+    for (int law = 0; law < 2; law++)
+        for (int costs = 0; costs < 2; costs++)
+            most = fmax(most, loss_at(row, ends[law], ends[costs]));
+    return has_range(row) ? most : (double)NAN;
+}
+
+static void make_row(struct goodput_row *row, const struct goodput_known *k,
+                     const struct goodput_law *law, double nodes, const struct goodput_asked *asked)
+{
+    *row = (struct goodput_row){.regret = NAN, .in_steps = NAN, .tokens_per_s = NAN};
+    row->planned = goodput_costs_at(&row->at, k, nodes, row->why, sizeof row->why);
+    row->mtbf_s = (struct stats_interval){NAN, NAN, NAN, 0};
+    if (law->kind != LAW_NONE)
+        row->mtbf_s = goodput_law_job(law, nodes, row->at.devices);
+    row->planned = row->planned && law->kind != LAW_NONE;
+    if (!row->planned)
+        return;
+    add_optima(row);
+    add_others(row, k, asked);
+    row->regret = most_regret(row);
+    row->tokens_per_s =
+        row->choices[row->best].g.value * row->at.tokens_per_step / row->at.step.x.value;
+}
+
+void goodput_plan_make(struct goodput_plan *out, const struct goodput_known *known,
+                       const struct goodput_law *law, const double *nodes, int n_nodes,
+                       const struct goodput_asked *asked)
+{
+    *out = (struct goodput_plan){.known = *known, .law = law, .n_rows = n_nodes};
+    out->rows = must_alloc((size_t)n_nodes + 1, sizeof *out->rows);
+    for (int i = 0; i < n_nodes; i++)
+        make_row(&out->rows[i], known, law, nodes[i], asked);
+}
+
+void goodput_plan_release(struct goodput_plan *plan)
+{
+    free(plan->rows);
+    *plan = (struct goodput_plan){0};
+}

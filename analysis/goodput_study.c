@@ -1,0 +1,236 @@
+#include "analysis/goodput_study.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <gsl/gsl_cdf.h>
+
+#include "analysis/account.h"
+#include "base/err.h"
+
+void goodput_study_release(struct goodput_study *study)
+{
+    for (int i = 0; i < study->n_points; i++) {
+        free((void *)study->points[i].parts);
+        goodput_run_release(&study->points[i].run);
+    }
+    for (int i = 0; i < study->n_files; i++)
+        record_file_release(&study->files[i]);
+    free(study->points);
+    free(study->files);
+    *study = (struct goodput_study){0};
+}
+
+/* ---- points ---- */
+
+#define SAME(field) (strncmp(a->field, b->field, sizeof a->field) == 0)
+
+static bool same_kind(const struct point_row *a, const struct point_row *b)
+{
+    return SAME(model) && SAME(dtype) && SAME(device) && SAME(topology) && SAME(scaling) &&
+           SAME(input) && a->sequence == b->sequence && a->tp == b->tp && a->pp == b->pp &&
+           a->cp == b->cp && a->ep == b->ep && a->ranks_per_node == b->ranks_per_node;
+}
+
+static bool is_used(const struct point_row *row)
+{
+    return row->valid == 1 && row->copies <= 1 && row->nodes > 0 && row->ranks > 0;
+}
+
+/* The launches of one index: they follow each other in a file. */
+static void take_point(struct goodput_study *study, const struct record_file *file, int first,
+                       int n)
+{
+    const struct point_row *newest = &file->points[first + n - 1].point;
+    if (!is_used(newest)) {
+        study->n_left_out++;
+        return;
+    }
+    study->points = must_grow(study->points, (size_t)study->n_points + 1, sizeof *study->points);
+    struct goodput_point *p = &study->points[study->n_points++];
+    *p = (struct goodput_point){.file = file, .row = newest, .n_parts = n};
+    p->parts = must_alloc((size_t)n, sizeof *p->parts);
+    for (int i = 0; i < n; i++)
+        p->parts[i] = &file->points[first + i];
+}
+
+static void take_points(struct goodput_study *study, const struct record_file *file)
+{
+    for (int i = 0, n; i < file->n_points; i += n) {
+        for (n = 1; i + n < file->n_points; n++)
+            if (file->points[i + n].point.point != file->points[i].point.point)
+                break;
+        take_point(study, file, i, n);
+    }
+}
+
+/* A kind is numbered by its first point. */
+static void number_kinds(struct goodput_study *study)
+{
+    for (int i = 0; i < study->n_points; i++) {
+        int j = 0;
+        while (j < i && !same_kind(study->points[j].row, study->points[i].row))
+            j++;
+        study->points[i].kind = j < i ? study->points[j].kind : study->n_kinds++;
+    }
+}
+
+static int by_kind_and_nodes(const void *left, const void *right)
+{
+    const struct goodput_point *a = left, *b = right;
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    if (a->row->nodes != b->row->nodes)
+        return a->row->nodes < b->row->nodes ? -1 : 1;
+    return (a->file > b->file) - (a->file < b->file);
+}
+
+/* ---- what a point tells ---- */
+
+/* Mean period of the timed steps of its newest launch that has any. */
+static int timed_step(struct goodput_point *p, uint64_t seed)
+{
+    for (int i = p->n_parts - 1; i >= 0; i--) {
+        struct account account;
+        if (p->parts[i]->steps.n == 0)
+            continue;
+        int rc = account_point(&account, p->parts[i], seed);
+        if (rc != 0)
+            return rc;
+        p->step_s = account.step_ns;
+        account_release(&account);
+        p->step_s.value /= 1e9;
+        p->step_s.low /= 1e9;
+        p->step_s.high /= 1e9;
+        return 0;
+    }
+    return 0;
+}
+
+static int tell(struct goodput_point *p, uint64_t seed)
+{
+    int rc = goodput_run_of(&p->run, p->file, p->row->point);
+    p->step_s = (struct stats_interval){NAN, NAN, NAN, 0};
+    p->step_of_run = rc == 0 && p->run.there && isfinite(p->run.step_s);
+    if (p->step_of_run)
+        p->step_s = (struct stats_interval){p->run.step_s, NAN, NAN, p->run.steps};
+    else if (rc == 0)
+        rc = timed_step(p, seed);
+    return rc;
+}
+
+static bool same_launch(const struct record_file *a, const struct record_file *b)
+{
+    return strcmp(a->head.study_digest, b->head.study_digest) == 0 &&
+           a->head.t0_unix_ns == b->head.t0_unix_ns;
+}
+
+static int read_files(struct goodput_study *out, char **paths, int n)
+{
+    out->files = must_alloc((size_t)n + 1, sizeof *out->files);
+    for (int i = 0; i < n; i++) {
+        int rc = record_read(&out->files[i], paths[i]);
+        if (rc != 0)
+            return rc;
+        out->n_files++;
+        for (int j = 0; j < i; j++)
+            if (same_launch(&out->files[i], &out->files[j]))
+                return fail(FAIL_USAGE,
+                            "%s and %s hold the same launch: it would count twice; give one of "
+                            "them",
+                            paths[j], paths[i]);
+    }
+    return 0;
+}
+
+int goodput_study_read(struct goodput_study *out, char **paths, int n, uint64_t seed)
+{
+    int rc;
+    *out = (struct goodput_study){0};
+    TRY(read_files(out, paths, n));
+    for (int i = 0; i < out->n_files; i++)
+        take_points(out, &out->files[i]);
+    number_kinds(out);
+    if (out->n_points > 1)
+        qsort(out->points, (size_t)out->n_points, sizeof *out->points, by_kind_and_nodes);
+    for (int i = 0; i < out->n_points; i++)
+        TRY(tell(&out->points[i], seed));
+out:
+    return rc;
+}
+
+const struct goodput_point *goodput_kind_first(const struct goodput_study *study, int kind)
+{
+    for (int i = 0; i < study->n_points; i++)
+        if (study->points[i].kind == kind)
+            return &study->points[i];
+    return NULL;
+}
+
+void goodput_kind_text(const struct goodput_study *study, int kind, char *text, size_t size)
+{
+    const struct point_row *p = goodput_kind_first(study, kind)->row;
+    int used = snprintf(text, size, "%.64s, %.16s scaling, %.16s, %.16s%s%.64s, %d rank%s a node",
+                        p->model, p->scaling, p->dtype, p->device, p->topology[0] ? ": " : "",
+                        p->topology, p->ranks_per_node, p->ranks_per_node == 1 ? "" : "s");
+    if (used > 0 && (size_t)used < size && p->tp * p->pp * p->cp * p->ep > 1)
+        snprintf(text + used, size - (size_t)used, ", %.32s", p->parallel);
+}
+
+int goodput_node_counts(const struct goodput_study *study, int kind, double *out, int room)
+{
+    int n = 0;
+    for (int i = 0; i < study->n_points && n < room; i++) {
+        const struct goodput_point *p = &study->points[i];
+        if (p->kind == kind && (n == 0 || out[n - 1] != p->row->nodes))
+            out[n++] = p->row->nodes;
+    }
+    return n;
+}
+
+/* ---- failures ---- */
+
+/* Failures are taken as independent: a t interval. NaN entries are left out. */
+static void mean_of(struct stats_interval *out, double *x, int n)
+{
+    int known = 0;
+    for (int i = 0; i < n; i++)
+        if (isfinite(x[i]))
+            x[known++] = x[i];
+    *out = (struct stats_interval){NAN, NAN, NAN, known};
+    if (known == 0)
+        return;
+    out->value = stats_mean(x, known);
+    if (known > 1) {
+        double error = stats_deviation(x, known) / sqrt(known - 1.0);
+        double half = gsl_cdf_tdist_Pinv(0.975, known - 1.0) * error;
+        out->low = out->value - half;
+        out->high = out->value + half;
+    }
+    stats_positive(out);
+}
+
+void goodput_recovery_cost(const struct goodput_study *study, int kind, double nodes,
+                           struct stats_interval *detect_s, struct stats_interval *restart_s)
+{
+    int n = 0, room = 1;
+    for (int i = 0; i < study->n_points; i++)
+        room += study->points[i].run.n_recoveries;
+    double *detect = must_alloc((size_t)room, sizeof *detect);
+    double *restart = must_alloc((size_t)room, sizeof *restart);
+    for (int i = 0; i < study->n_points; i++) {
+        const struct goodput_point *p = &study->points[i];
+        if (p->kind != kind || (nodes > 0.0 && p->row->nodes != nodes))
+            continue;
+        for (int k = 0; k < p->run.n_recoveries; k++, n++) {
+            detect[n] = p->run.recoveries[k].detect_s;
+            restart[n] = p->run.recoveries[k].restart_s;
+        }
+    }
+    mean_of(detect_s, detect, n);
+    mean_of(restart_s, restart, n);
+    free(detect);
+    free(restart);
+}

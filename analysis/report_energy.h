@@ -1,0 +1,33 @@
+/*
+ * report_energy: what the GPUs of a row drew, and how an audit judged its stamps.
+ */
+#ifndef ANALYSIS_REPORT_ENERGY_H
+#define ANALYSIS_REPORT_ENERGY_H
+
+#include <stdio.h>
+
+#include "analysis/audit.h"
+#include "analysis/energy.h"
+#include "analysis/report.h"
+
+/*
+ * Of all runs of a row: the mean of their energies of a token, between the lowest and the highest end
+ * of their intervals; the worst of what can be bad. Everything not told: no run has telemetry.
+ */
+struct energy report_energy(const struct scaling_row *row);
+
+/* Its cells: blocks behind the interval, "95 %" or "counter difference"; "no" or the reasons in words,
+ * "" where nobody told (overwritten by the next call). */
+int64_t report_joules_n(const struct scaling_row *row);
+const char *report_joules_interval(const struct scaling_row *row);
+const char *report_throttled(const struct scaling_row *row);
+
+/* Of the run whose audit is worst; steps 0: none was audited. */
+struct audit report_audit(const struct scaling_row *row);
+double report_audit_off(const struct scaling_row *row); /* % of the step */
+
+/* A table, a line per row that has telemetry; nothing where none has. The same for audits. */
+void report_energy_text(FILE *to, const struct scaling *scaling);
+void report_audit_text(FILE *to, const struct scaling *scaling);
+
+#endif

@@ -1,0 +1,154 @@
+/* The report, its CSV and its JSON say what GPUs drew, what held them back and how an audit went, and say
+ * nothing of it where a study has no telemetry. */
+#include "analysis/report_energy.h"
+
+#include "analysis/report_columns.h"
+#include "base/err.h"
+#include "tests/test.h"
+#include "tests/unit/analysis/synthetic.h"
+
+enum { RANKS = 2 };
+
+static struct telemetry_row *add(struct record_point *p, const char *kind, int rank, int block)
+{
+    struct telemetry_row *row = RECORD_ADD(&p->telemetry, 1);
+    snprintf(row->kind, sizeof row->kind, "%s", kind);
+    row->rank = rank;
+    row->block = block;
+    row->energy_j = row->sm_mhz = row->memory_mhz = row->power_w = row->temperature_c = NAN;
+    row->power_limited_ns = row->thermal_limited_ns = row->reasons = -1;
+    row->ecc_corrected = row->ecc_uncorrected = row->nvlink_errors = -1;
+    return row;
+}
+
+/* Every block of every rank takes 3 J; one moment in four is held back. */
+static void add_telemetry(struct record_point *p)
+{
+    int blocks = 0;
+    for (int64_t i = 0; i < p->steps.n; i++)
+        blocks = p->steps.rows[i].block >= blocks ? p->steps.rows[i].block + 1 : blocks;
+    for (int b = 0; b < blocks; b++)
+        for (int rank = 0; rank < RANKS; rank++) {
+            struct telemetry_row *row = add(p, "block", rank, b);
+            row->energy_j = 3;
+            row->duration_ns = 500000000;
+            row->power_limited_ns = 0;
+            row = add(p, "moment", rank, b);
+            row->sm_mhz = b % 4 == 0 ? 1500 : 1980;
+            row->reasons = b % 4 == 0 ? 0x4 : 0;
+            row->temperature_c = 40 + b;
+        }
+    struct telemetry_row *section = add(p, "section", 0, 0);
+    section->nvlink_errors = 0;
+    section->power_w = 700;
+}
+
+static void add_audit(struct record_point *p)
+{
+    static const char *const kinds[] = {"bare", "audit"};
+    for (int k = 0; k < 2; k++) {
+        struct audit_row *row = RECORD_ADD(&p->audit, 1);
+        snprintf(row->kind, sizeof row->kind, "%s", kinds[k]);
+        row->step_ns = row->record_step_ns = 10000000 + 500000 * k;
+        row->compute_ns = row->record_compute_ns = 9000000;
+        row->comm_ns = 2000000;
+        row->record_comm_ns = 1895000; /* 1 % of the step less */
+        row->exposed_ns = row->record_exposed_ns = 500000;
+    }
+}
+
+static char *text_of(struct report *report, void (*print)(FILE *to, const struct report *report))
+{
+    char *text = NULL;
+    size_t size;
+    FILE *to = open_memstream(&text, &size);
+    print(to, report);
+    fclose(to);
+    return text;
+}
+
+static void print_csv(FILE *to, const struct report *report)
+{
+    report_csv(to, report, 1);
+}
+
+static double column(const struct report *report, const char *name)
+{
+    for (int c = 0; c < report_n_columns(); c++)
+        if (strcmp(report_column_name(c), name) == 0) {
+            struct report_value v = report_value(c, report, &report->scaling->rows[0]);
+            return v.kind == REPORT_REAL ? v.real : (double)v.integer;
+        }
+    CHECK(name == NULL);
+    return NAN;
+}
+
+static void check_told(struct report *report, double tokens)
+{
+    char *text = text_of(report, report_text);
+    CHECK_HAS(text, "J/token");
+    CHECK_HAS(text, "power cap");
+    CHECK_HAS(text, "# audit: ");
+    CHECK(strstr(text, " nan") == NULL && strstr(text, " inf") == NULL);
+    for (char *line = text; *line != '\0'; line = strchr(line, '\n') + 1)
+        CHECK(strcspn(line, "\n") <= 140);
+    free(text);
+    CHECK_NEAR(column(report, "joules_per_token"), RANKS * 3 / tokens, 1e-12);
+    CHECK_NEAR(column(report, "tokens_per_joule"), tokens / (RANKS * 3), 1e-9);
+    CHECK_NEAR(column(report, "gpu_watts"), 12, 1e-9);
+    CHECK(column(report, "joules_n") >= 3);
+    CHECK_NEAR(column(report, "sm_least_mhz"), 1500, 0);
+    CHECK_NEAR(column(report, "nvlink_errors"), 0, 0);
+    CHECK_NEAR(column(report, "audit_off_pct"), 1, 1e-9);
+    CHECK_NEAR(column(report, "audit_ratio"), 1.05, 1e-12);
+    text = text_of(report, print_csv);
+    CHECK_HAS(text, ",95 %,");
+    CHECK_HAS(text, ",power cap,");
+    free(text);
+}
+
+static void check_untold(struct report *report)
+{
+    char *text = text_of(report, report_text);
+    CHECK(strstr(text, "J/token") == NULL && strstr(text, "# audit") == NULL);
+    free(text);
+    CHECK(isnan(column(report, "joules_per_token")));
+    CHECK(isnan(column(report, "audit_off_pct")));
+}
+
+static void test_report(bool with)
+{
+    struct record_file file = {.whole = true, .n_points = 1};
+    const struct record_file *list[] = {&file};
+    struct synthetic s = synthetic_default(1, RANKS);
+    struct scaling scaling;
+    double tokens = 0;
+    strcpy(file.path, "study.h5");
+    synthetic_head(&file.head, 1, RANKS);
+    file.points = calloc(1, sizeof *file.points);
+    synthetic_point(&file.points[0], &s);
+    for (int64_t i = 0; i < file.points[0].steps.n; i++) {
+        const struct step_row *row = &file.points[0].steps.rows[i];
+        if (row->block == 1 && row->rank == 0) /* behind warm-up: the first full block */
+            tokens += (double)row->valid_tokens;
+    }
+    if (with) {
+        add_telemetry(&file.points[0]);
+        add_audit(&file.points[0]);
+    }
+    CHECK_EQ(scaling_init(&scaling, list, 1, 1), 0);
+    struct report report = {list, 1, &scaling, 1, NULL};
+    if (with)
+        check_told(&report, tokens);
+    else
+        check_untold(&report);
+    scaling_release(&scaling);
+    record_file_release(&file);
+}
+
+int main(void)
+{
+    test_report(true);
+    test_report(false);
+    return test_end();
+}

@@ -1,0 +1,244 @@
+/* Every nanosecond of a run is in one bucket; what a failure cost is what its rows say. */
+#include "analysis/wall.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/rng.h"
+#include "tests/test.h"
+
+#define S INT64_C(1000000000)
+
+static struct interval_row row(int launch, const char *kind, int64_t begin, int64_t end,
+                               int64_t first, int64_t steps)
+{
+    struct interval_row r = {.launch = launch,
+                             .begin_ns = begin,
+                             .end_ns = end,
+                             .ranks = 4,
+                             .first_step = first,
+                             .steps = steps,
+                             .tokens = 10 * steps};
+    strcpy(r.kind, kind);
+    return r;
+}
+
+static int64_t sum_of(const struct wall *w)
+{
+    int64_t sum = 0;
+    for (int b = 0; b < WALL_BUCKETS; b++) {
+        CHECK(w->rank_ns[b] >= 0);
+        sum += w->rank_ns[b];
+    }
+    return sum;
+}
+
+static int64_t seconds(const struct wall *w, enum wall_bucket b)
+{
+    return w->rank_ns[b] / 4 / S;
+}
+
+/* No failure: no rework, no restart; each bucket what was put in. */
+static void without_failure(void)
+{
+    struct interval_row rows[8] = {
+        row(0, "launch", 0, 2 * S, 0, 0),           row(0, "start-up", 2 * S, 10 * S, 0, 0),
+        row(0, "steps", 10 * S, 12 * S, 0, 2),      row(0, "steps", 12 * S, 22 * S, 2, 10),
+        row(0, "steps", 22 * S, 37 * S, 12, 10),    row(0, "save", 22 * S, 30 * S, 12, 0),
+        row(0, "save-wait", 37 * S, 38 * S, 22, 0), row(0, "end", 39 * S, 39 * S, 22, 0)};
+    struct wall w;
+    rows[2].flags = INTERVAL_WARM_UP;
+    rows[3].straggler_ns = 4 * S;
+    rows[3].stall_ns = 12 * S;
+    rows[3].input_ns = 4 * S;
+    rows[4].flags = INTERVAL_SAVING;
+    rows[4].call_ns = 8 * S; /* 2 s of each rank */
+    CHECK_EQ(wall_account(&w, rows, 8), 0);
+    CHECK_EQ(sum_of(&w), 4 * 39 * S);
+    CHECK_EQ(seconds(&w, WALL_START_UP), 10);
+    CHECK_EQ(seconds(&w, WALL_WARM_UP), 2);
+    CHECK_EQ(seconds(&w, WALL_CALL), 2 + 1);
+    CHECK_EQ(seconds(&w, WALL_DATA), 1);
+    CHECK_EQ(seconds(&w, WALL_INFLATION), 15 - 2 - 9); /* quiet: 0.9 s a step */
+    CHECK_EQ(seconds(&w, WALL_STRAGGLER), 1);
+    CHECK_EQ(seconds(&w, WALL_USEFUL), 8 + 9);
+    CHECK_EQ(seconds(&w, WALL_OTHER), 1);
+    CHECK_EQ(w.exposed_ns, 8 * S);
+    CHECK_EQ(w.rank_ns[WALL_REWORK] + w.rank_ns[WALL_RESTART] + w.rank_ns[WALL_DETECTION], 0);
+    CHECK_EQ(w.count[WALL_USEFUL], 20);
+    CHECK_EQ(w.tokens, 200);
+    CHECK(w.finished && !wall_closes(&w) && w.n_recoveries == 0);
+    wall_release(&w);
+}
+
+/* Saved at step 10, killed at 22 s in step 14, known at 23, goes on at 30 with step 10. */
+static int drilled(struct interval_row *rows)
+{
+    int n = 0;
+    rows[n++] = row(0, "start-up", 0, 5 * S, 0, 0);
+    rows[n++] = row(0, "steps", 5 * S, 15 * S, 0, 10);
+    rows[n++] = row(0, "steps", 15 * S, 17 * S, 10, 2);
+    rows[n++] = row(0, "save", 15 * S, 16 * S, 10, 0);
+    rows[n++] = row(0, "steps", 17 * S, 19 * S, 12, 2);
+    rows[n] = row(0, "failure", 22 * S, 22 * S, 0, 0);
+    strcpy(rows[n++].text, "host 1 in save");
+    rows[n++] = row(0, "detected", 23 * S, 23 * S, 0, 0);
+    rows[n++] = row(1, "launch", 24 * S, 26 * S, 0, 0);
+    rows[n++] = row(1, "start-up", 26 * S, 27 * S, 0, 0);
+    rows[n++] = row(1, "load", 27 * S, 29 * S, 10, 0);
+    rows[n++] = row(1, "steps", 30 * S, 31 * S, 10, 1);
+    rows[n++] = row(1, "steps", 31 * S, 40 * S, 11, 9);
+    rows[n++] = row(1, "end", 40 * S, 40 * S, 20, 0);
+    return n;
+}
+
+static void with_failure(void)
+{
+    struct interval_row rows[16];
+    struct wall w;
+    int n = drilled(rows);
+    rows[n] = rows[4]; /* what came twice counts once */
+    CHECK_EQ(wall_account(&w, rows, n + 1), 0);
+    CHECK_EQ(sum_of(&w), 4 * 40 * S);
+    CHECK_EQ(seconds(&w, WALL_START_UP), 5);
+    CHECK_EQ(seconds(&w, WALL_REWORK), 22 - 15);
+    CHECK_EQ(seconds(&w, WALL_DETECTION), 1);
+    CHECK_EQ(seconds(&w, WALL_RESTART), 30 - 23);
+    CHECK_EQ(seconds(&w, WALL_USEFUL), 10 + 10);
+    CHECK_EQ(seconds(&w, WALL_OTHER), 0);
+    CHECK_EQ(w.count[WALL_USEFUL], 20);
+    CHECK_EQ(w.count[WALL_REWORK], 4);
+    CHECK_EQ(w.load_ns, 4 * 2 * S);
+    CHECK_EQ(w.n_recoveries, 1);
+    const struct recovery_row *r = &w.recoveries[0];
+    CHECK(strcmp(r->cause, "host") == 0 && strcmp(r->moment, "save") == 0 && r->victim == 1);
+    CHECK_EQ(r->failed_ns, 22 * S);
+    CHECK_EQ(r->detected_ns, 23 * S);
+    CHECK_EQ(r->began_ns, 24 * S);
+    CHECK_EQ(r->loading_ns, 27 * S);
+    CHECK_EQ(r->loaded_ns, 29 * S);
+    CHECK_EQ(r->first_step_ns, 31 * S);
+    CHECK_EQ(r->caught_up_ns, 40 * S);
+    CHECK_EQ(r->reached_step, 14);
+    CHECK_EQ(r->resumed_step, 10);
+    CHECK_EQ(r->lost_steps, 4);
+    CHECK_EQ(r->lost_ns, 7 * S);
+    wall_release(&w);
+}
+
+/* Stopped by a signal with everything saved: the wait for the next launch is restart, nothing is lost. */
+static void preempted(void)
+{
+    struct interval_row rows[] = {
+        row(0, "start-up", 0, 5 * S, 0, 0),         row(0, "steps", 5 * S, 15 * S, 0, 10),
+        row(0, "save-wait", 15 * S, 16 * S, 10, 0), row(0, "end", 17 * S, 17 * S, 10, 0),
+        row(1, "start-up", 100 * S, 101 * S, 0, 0), row(1, "load", 101 * S, 103 * S, 10, 0),
+        row(1, "steps", 103 * S, 113 * S, 10, 10),  row(1, "end", 113 * S, 113 * S, 20, 0)};
+    struct wall w;
+    rows[3].flags = INTERVAL_STOPS;
+    CHECK_EQ(wall_account(&w, rows, 8), 0);
+    CHECK_EQ(sum_of(&w), 4 * 113 * S);
+    CHECK_EQ(seconds(&w, WALL_RESTART), 103 - 17);
+    CHECK_EQ(seconds(&w, WALL_REWORK), 0);
+    CHECK_EQ(seconds(&w, WALL_USEFUL), 20);
+    CHECK_EQ(seconds(&w, WALL_CALL), 1);
+    CHECK_EQ(seconds(&w, WALL_OTHER), 1);
+    CHECK(strcmp(w.recoveries[0].cause, "preempted") == 0);
+    CHECK_EQ(w.recoveries[0].lost_ns, 0);
+    wall_release(&w);
+}
+
+/* Two failures without a save between: both launches' steps are done again. */
+static void twice(void)
+{
+    struct interval_row rows[16];
+    struct wall w;
+    int n = drilled(rows) - 1; /* launch 1 goes on until it is killed, too */
+    rows[n] = row(1, "failure", 41 * S, 41 * S, 0, 0);
+    n++;
+    rows[n++] = row(2, "start-up", 50 * S, 51 * S, 0, 0);
+    rows[n++] = row(2, "steps", 60 * S, 70 * S, 10, 10);
+    CHECK_EQ(wall_account(&w, rows, n), 0);
+    CHECK_EQ(sum_of(&w), 4 * 70 * S);
+    CHECK_EQ(seconds(&w, WALL_REWORK), 7 + (41 - 30));
+    CHECK_EQ(seconds(&w, WALL_RESTART), 7 + (60 - 41));
+    CHECK_EQ(seconds(&w, WALL_USEFUL), 10 + 10);
+    CHECK_EQ(w.n_recoveries, 2);
+    CHECK_EQ(w.recoveries[1].lost_steps, 10);
+    CHECK(!w.finished);
+    wall_release(&w);
+}
+
+/* Whatever the rows are, what sums is whole. */
+static void random_runs(void)
+{
+    for (uint64_t seed = 0; seed < 500; seed++) {
+        struct interval_row rows[200];
+        uint64_t key = rng_key(seed, "wall"), i = 0;
+        int64_t at = 0, step = 0, saved = 0;
+        int n = 0, launch = 0;
+        while (n < 150) {
+            static const char *const kinds[] = {"steps", "steps", "steps", "save-wait", "file"};
+            const char *kind = n == 0 ? "start-up" : kinds[rng_below(key, i++, 5)];
+            int64_t length = 1 + rng_below(key, i++, 1000000007), k = strcmp(kind, "steps") == 0;
+            rows[n] = row(launch, kind, at, at + length, step, k ? 1 + rng_below(key, i++, 9) : 0);
+            struct interval_row *r = &rows[n++];
+            r->flags = (int)rng_below(key, i++, 3);
+            r->call_ns = rng_below(key, i++, 3000000000u);
+            r->input_ns = rng_below(key, i++, 2000000000u);
+            r->straggler_ns = rng_below(key, i++, 2000000000u);
+            r->stall_ns = r->straggler_ns + rng_below(key, i++, 1000000000u);
+            step += r->steps;
+            at += length + rng_below(key, i++, 1000);
+            if (rng_below(key, i++, 8) == 0)
+                saved = step;
+            if (rng_below(key, i++, 20) == 0 && rows[n - 1].steps > 0) {
+                launch++;
+                step = saved;
+                at += rng_below(key, i++, 1000000000);
+            }
+        }
+        struct wall w;
+        CHECK_EQ(wall_account(&w, rows, n), 0);
+        CHECK_EQ(sum_of(&w), 4 * (rows[n - 1].end_ns - rows[0].begin_ns));
+        CHECK(w.exposed_ns >= 0 && w.exposed_ns <= w.rank_ns[WALL_USEFUL]);
+        double shares = 0;
+        struct record_point p = {0};
+        wall_rows(&w, &p);
+        for (int64_t a = 0; a < p.account.n; a++)
+            shares += p.account.rows[a].view == 0 ? p.account.rows[a].share : 0;
+        CHECK_NEAR(shares, 1.0, 1e-9);
+        record_point_release(&p);
+        wall_release(&w);
+    }
+}
+
+static void bad(void)
+{
+    struct interval_row rows[] = {row(0, "start-up", 0, 5, 0, 0), row(0, "steps", 4, 9, 0, 1)};
+    struct wall w;
+    CHECK_EQ(wall_account(&w, NULL, 0), FAIL_FILE);
+    fail_clear();
+    CHECK_EQ(wall_account(&w, rows, 2), FAIL_FILE);
+    CHECK_HAS(fail_message(), "begins 1 ns before");
+    fail_clear();
+    rows[1].begin_ns = 10; /* ends before it begins */
+    CHECK_EQ(wall_account(&w, rows, 2), FAIL_FILE);
+    fail_clear();
+    rows[1].begin_ns = 5;
+    rows[1].ranks = 3;
+    CHECK_EQ(wall_account(&w, rows, 2), FAIL_FILE);
+    fail_clear();
+}
+
+int main(void)
+{
+    without_failure();
+    with_failure();
+    preempted();
+    twice();
+    random_runs();
+    bad();
+    return test_end();
+}

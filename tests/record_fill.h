@@ -23,6 +23,8 @@ static inline int64_t fill_most(enum record_table_index which, const char *colum
         return VARIANTS;
     if (strcmp(column, "block") == 0 || strcmp(column, "call") == 0 || strcmp(column, "op") == 0)
         return 1 << 20;
+    if (strcmp(column, "part") == 0)
+        return 1;
     return strcmp(column, "launch") == 0 || strcmp(column, "host") == 0 ? 1 : 0;
 }
 

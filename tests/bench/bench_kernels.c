@@ -364,8 +364,11 @@ int main(void)
     printf("# %-26s %8s %8s %-8s %7s %7s\n", "kernel", "kernel", "bare", "", "ratio", "a/a");
     bench_model("tiny", 128, 64, 256, 256);
     bench_model("gpt2-124m", 256, 768, 3072, 50304);
-    bench_attention("tiny", (struct shape_attention){2, 64, 8, 8, 8, 0, false});
-    bench_attention("gpt2-124m", (struct shape_attention){1, 1024, 12, 12, 64, 0, false});
+    bench_attention("tiny", (struct shape_attention){
+                                .batch = 2, .sequence = 64, .heads = 8, .kv_heads = 8, .head = 8});
+    bench_attention("gpt2-124m",
+                    (struct shape_attention){
+                        .batch = 1, .sequence = 1024, .heads = 12, .kv_heads = 12, .head = 64});
     bench_vector(OP_ZERO, 16 * megabyte_floats, 1, 1);
     bench_vector(OP_ADD, 16 * megabyte_floats, 3, 3);
     bench_vector(OP_GELU, 16 * megabyte_floats, 2, 2);

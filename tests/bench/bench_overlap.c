@@ -79,9 +79,10 @@ static void with_mpi(struct bench *bench, bool computes, bool tests)
 static void with_comm(struct bench *bench, bool computes)
 {
     const struct device_type *type = bench->device.type;
-    struct comm_call call = {.coll = {COLL_ALL_REDUCE, DTYPE_F32, bench->count, -1},
-                             .send = bench->from,
-                             .recv = bench->to};
+    struct comm_call call = {
+        .coll = {.kind = COLL_ALL_REDUCE, .dtype = DTYPE_F32, .count = bench->count, .peer = -1},
+        .send = bench->from,
+        .recv = bench->to};
 
     comm_post(&bench->comm, &call, 1);
     type->stamp(&bench->device, bench->comm.stream, 0);

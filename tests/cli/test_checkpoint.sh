@@ -46,6 +46,7 @@ expect_stdout '"drain_ratio"' '"inflation_ms"' '"restore_ms"'
 # ---- resume: the same layout, others ----
 newest=$(ls D | tail -n 1)
 previous=$(ls D | tail -n 2 | head -n 1)
+final_loss_of() { "$report" "$1" --json | sed -nE 's/.*"final_loss": ?([0-9.]+).*/\1/p' | head -n 1; }
 loss_of() { "$report" "$1" --json | sed -nE 's/.*"initial_loss": ?([0-9.]+).*/\1/p' | head -n 1; }
 resumes() { # RANKS NAME OPTION...
     local ranks=$1 name=$2
@@ -56,6 +57,9 @@ resumes() { # RANKS NAME OPTION...
     check "$name goes on where it was" awk -v x="$(loss_of "$name.h5")" 'BEGIN { exit !(x > 0 && x < 4) }'
 }
 resumes 2 same "${two[@]}"
+resumes 2 recreate "${two[@]}" --scratch recreate
+check "what variants ruined was read again" awk -v a="$(final_loss_of same.h5)" -v b="$(final_loss_of recreate.h5)" \
+    'BEGIN { exit !(a > 0 && b > 0 && b < 1.1 * a) }'
 resumes 1 one --layout 1x1
 resumes 2 tensor "${two[@]}" --parallel tp=2
 resumes 4 both --layout 1x4 --points 1x4 --parallel tp=2,shard=2
@@ -143,6 +147,14 @@ if [ "$(stat -f -c %T /dev/shm 2>/dev/null)" = tmpfs ]; then
     expect_exit 0
     expect_stderr "is on tmpfs: memory, not storage"
     rm -rf "$shm"
+fi
+
+# ---- a host without memory to stage in: before anything is made ----
+echo "MemAvailable: 1024 kB" >meminfo
+if [ "${IN_NAMESPACE:-}" = yes ] && mount --bind meminfo /proc/meminfo; then
+    refuses 6 "stage 0.00 GiB for a save and it has 0.00 GiB available" mpi 2 "$study" "${two[@]}" --checkpoint-dir H
+    check "no study" bash -c "! ls scalestudy-*.h5* H 2>/dev/null"
+    umount /proc/meminfo
 fi
 
 # ---- full, read-only ----

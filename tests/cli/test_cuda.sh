@@ -19,6 +19,8 @@ refuses 5 "no NVIDIA driver is loaded here" mpi 1 "$study" --layout 1x1 --device
 refuses 6 "\"nccl\" does not move the memory of device \"cpu\": take mpi" mpi 2 "$study" --layout 1x2 --comm nccl
 refuses 6 "device \"cpu\" has no tf32" mpi 2 "$study" --layout 1x2 --dtype tf32
 refuses 6 "one attention" mpi 2 "$study" --layout 1x2 --attention fused
+refuses 6 "device \"cpu\" has no graphs" mpi 2 "$study" --layout 1x2 --device cpu --graph
+refuses 6 "device \"timed\" has no graphs" mpi 2 "$study" --layout 1x2 --device timed --topology "node:1 gpu:8" --graph
 
 run mpi 2 "$study" --layout 1x2 --model tiny --out auto.h5 "${quick[@]}"
 expect_exit 0

@@ -18,7 +18,7 @@ while IFS= read -r option; do
     check "the README's $option is an option of scalestudy, scalereport or a launcher" \
         grep -qE -- "(^|[ ,])$option([ =]|\$)" "$scratch/help" \
         <("$bin/scalereport" --help 2>&1) <("$bin/scalereport" check --help 2>&1) \
-        <("$bin/scalereport" check --fit --help 2>&1) <(printf '%s\n' --map-by --bind-to --oversubscribe --mca --preset --build --install --prefix)
+        <("$bin/scalereport" check --fit --help 2>&1) <("$bin/scalereport" goodput --help 2>&1) <(printf '%s\n' --map-by --bind-to --oversubscribe --mca --preset --build --install --prefix)
 done < <(awk '# of the table that names the options of others, the first column is ours
     /^\| here \| Megatron-LM/ { others = 1 } !/^\|/ { others = 0 }
     { if (others) { split($0, cell, "|"); print cell[2] } else print }' "$root/README.md" |

@@ -154,4 +154,18 @@ for worker in 0 2; do
 done
 check "two ranks on two nodes" test "$(column nodes points.h5)$(column ranks points.h5)" = "2 2 "
 
+# ---- --deterministic ----
+digest() { grep -ao 'state of all ranks after [0-9]* steps: [0-9a-f]*' "$1"; }
+for name in once twice other; do
+    seed=1 && [ $name = other ] && seed=2
+    run mpi 2 "$study" --layout 1x2 --points 1x2 "${quick[@]}" --deterministic --seed $seed --out "$name.h5"
+    expect_exit 0
+    expect_stdout "1 BLAS thread a rank"
+done
+check "the same bits again: $(digest once.h5)" test "$(digest once.h5)" = "$(digest twice.h5)"
+check "a digest of 16 digits" grep -aq 'steps: [0-9a-f]\{16\}' once.h5
+check "another seed, another digest" test "$(digest once.h5)" != "$(digest other.h5)"
+check "without it none is noted" test -z "$(digest points.h5)"
+check "it is a column" test "$(column deterministic once.h5)" = "1 "
+
 finish

@@ -56,7 +56,7 @@ refused 'tp=2 does not divide the heads, 25 of model gpt2-1558m; choose tp=1 or 
     --layout 1x2 --parallel tp=2 --model gpt2-1558m
 refused 'shard=3 does not divide dp=8' --layout 1x8 --parallel shard=3
 refused '"tpp=2" is no degree' --layout 1x8 --parallel tpp=2
-refused 'found "all", wanted some of grad,param,tp, or none' --layout 1x2 --overlap all
+refused 'found "all", wanted some of grad,param,tp,cp, or none' --layout 1x2 --overlap all
 refused 'wanted nodes x ranks such as 64x8' --layout 8
 refused 'takes options alone, found "file.h5"' --layout 1x2 file.h5
 refused 'do not split over 2 replicas' --layout 1x2 --global-batch 3 --micro-batch 1

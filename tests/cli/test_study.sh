@@ -20,7 +20,7 @@ refuses 6 "did you mean --model?" mpi 2 "$study" --layout 2x1 --modle tiny
 refuses 6 "7 samples do not split" mpi 2 "$study" --layout 2x1 --global-batch 7
 refuses 6 "8x1" mpi 2 "$study" --layout 2x1 --points 8x1
 refuses 6 "tp=2" mpi 2 "$study" --layout 1x2 --parallel tp=2 --points 1x1
-refuses 5 "pp=2" mpi 2 "$study" --layout 1x2 --parallel pp=2 --points 1x2
+refuses 5 "dropless" mpi 1 "$study" --layout 1x1 --model tiny-moe --routing learned --capacity none
 refuses 5 "cuda" mpi 2 "$study" --layout 2x1 --device cuda
 refuses 6 "\"cpu\" has no tf32" mpi 2 "$study" --layout 2x1 --device cpu --dtype tf32
 refuses 8 "input: cannot read x: No such file" mpi 2 "$study" --layout 2x1 --input file:x

@@ -37,10 +37,10 @@ done
 resumes one-fp32 on-cpu 1 --dtype fp32 --device cpu
 if [ "$gpus" -gt 1 ]; then
     saves two-shard 2 --dtype bf16 --parallel shard=2
-    resumes two-shard two-dp 2 --dtype bf16 --parallel dp=2
-    resumes two-shard two-tp 2 --dtype bf16 --parallel tp=2
-    resumes two-shard two-zero 2 --dtype bf16 --parallel shard=2 --shard-stage 1
-    resumes two-shard one-of-two 1 --dtype bf16
+    resumes two-shard shard-dp 2 --dtype bf16 --parallel dp=2
+    resumes two-shard shard-tp 2 --dtype bf16 --parallel tp=2
+    resumes two-shard shard-zero 2 --dtype bf16 --parallel shard=2 --shard-stage 1
+    resumes two-shard shard-one 1 --dtype bf16
     saves two-dp 2 --dtype bf16 --parallel dp=2
     resumes two-dp dp-shard 2 --dtype bf16 --parallel shard=2
 fi

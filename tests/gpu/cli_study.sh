@@ -40,6 +40,10 @@ for attention in fused cudnn; do
         --out "one-$attention.h5" "${quick[@]}"
 done
 holds 1 mpi 1 "$study" --layout 1x1 --model tiny --device cuda --dtype bf16 --recompute selective --out again.h5 "${quick[@]}"
+holds 1 mpi 1 "$study" --layout 1x1 --model tiny --device cuda --dtype bf16 --recompute mlp --out again-mlp.h5 "${quick[@]}"
+holds 1 mpi 1 "$study" --layout 1x1 --model tiny --device cuda --dtype bf16 --gemm-search off --out first.h5 "${quick[@]}"
+check "what products took is in the file" bash -c "grep -aq 'gemm .*candidates' one-bf16.h5"
+check "no search, no candidates" bash -c "! grep -aq 'gemm .*candidates' first.h5"
 run mpi 1 "$study" --layout 1x1 --model tiny --device cpu --out cpu.h5 "${quick[@]}"
 for dtype in fp32 bf16; do
     check "loss on $dtype is the CPU's" awk -v a="$(column final_loss cpu.h5)" -v b="$(column final_loss "one-$dtype.h5")" \
@@ -47,7 +51,27 @@ for dtype in fp32 bf16; do
 done
 check "the host never waited inside a step" bash -c "! grep -aq 'the host waited' one-bf16.h5"
 
+# ---- steps as graphs, the same bits again ----
+digest() { grep -ao 'state of all ranks after [0-9]* steps: [0-9a-f]*' "$1"; }
+# graphs RANKS NAME: a study whose steps are graphs too, twice.
+graphs() {
+    local n=$1 name=$2 again
+    for again in once again; do
+        holds 1 mpi "$n" "$study" --layout "1x$n" --points "1x$n" --model tiny --device cuda --dtype bf16 --graph --deterministic \
+            --out "$name-$again.h5" "${quick[@]}"
+    done
+    check "the same bits again on $n: $(digest "$name-once.h5")" test "$(digest "$name-once.h5")" = "$(digest "$name-again.h5")"
+    check "a digest on $n" test -n "$(digest "$name-once.h5")"
+    check "eager/graph on $n is there: $(column host_ratio "$name-once.h5")" awk -v r="$(column host_ratio "$name-once.h5")" \
+        'BEGIN { exit !(r > 0.5) }'
+}
+graphs 1 graph1
+[ "$gpus" -ge 2 ] && graphs 2 graph2
+
 # ---- refused ----
+refuses 6 "--test-delay is a task of the host" mpi 1 "$study" --layout 1x1 --device cuda --graph --test-delay 1ms
+refuses 6 "found --pinned off" mpi 1 "$study" --layout 1x1 --device cuda --graph --pinned off
+refuses 6 "found --block 100, wanted at most 63" mpi 1 "$study" --layout 1x1 --device cuda --graph --block 100
 refuses 6 "$gpus GPU" mpi $((gpus + 1)) "$study" --layout 1x$((gpus + 1)) --device cuda
 refuses 6 "does not move the memory of device \"cuda\": take nccl" mpi 1 "$study" --layout 1x1 --device cuda --comm mpi
 refuses 6 "a rank needs" mpi 1 "$study" --layout 1x1 --device cuda --model gpt2-124m --micro-batch 4096 --dtype bf16
@@ -68,6 +92,14 @@ if [ "$gpus" -ge 2 ]; then
     check "a rank bound to one core was spread" bash -c \
         "grep -aq 'NVIDIA' two-bf16.h5"
     check "NCCL's choice is in the file" bash -c "grep -aq 'AllReduce' two-bf16.h5"
+    holds 1 mpi 2 "$study" --layout 1x2 --points 1x2 --model tiny --device cuda --dtype bf16 --comm-tune on \
+        --out tuned.h5 "${quick[@]}"
+    check "how communicators were made is in the file" bash -c "grep -aq 'calls alone .*(taken)' tuned.h5"
+    for kind in ring allgather ulysses; do # sequences cut over two GPUs
+        holds 1 mpi 2 "$study" --layout 1x2 --points 1x2 --model tiny-llama --device cuda --dtype bf16 --parallel cp=2 \
+            --cp-kind "$kind" --out "cp-$kind.h5" "${quick[@]}"
+    done
+    holds 1 mpi 2 "$study" --layout 1x2 --points 1x2 --model tiny --device cuda --parallel cp=2 --out cp-fp32.h5 "${quick[@]}"
     # A delay of one rank's communication is found as stall of the other, and nowhere else.
     holds 1 mpi 2 "$study" --layout 1x2 --points 1x2 --model tiny --device cuda --dtype bf16 --test-delay 20ms \
         --out late.h5 "${quick[@]}"

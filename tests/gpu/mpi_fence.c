@@ -2,14 +2,8 @@
  * count, and not by what CUPTI sees of every call of the runtime and of the driver, libraries' calls
  * included. */
 #include <cupti.h>
-#include <mpi.h>
-#include <stdlib.h>
 
-#include "base/err.h"
-#include "driver/execute.h"
-#include "tests/test.h"
-#include "workloads/input_feed.h"
-#include "workloads/transformer.h"
+#include "tests/gpu/gpu_step.h"
 
 enum { STEPS = 6 };
 
@@ -55,7 +49,8 @@ static void CUPTIAPI called(void *mine, CUpti_CallbackDomain domain, CUpti_Callb
     (void)mine, (void)domain, (void)id;
     if (!seen.armed || call->callbackSite != CUPTI_API_ENTER || name == NULL)
         return;
-    if (starts(name, "cudaLaunchKernel") || starts(name, "cuLaunchKernel"))
+    if (starts(name, "cudaLaunchKernel") || starts(name, "cuLaunchKernel") ||
+        starts(name, "cudaGraphLaunch"))
         seen.inside = true;
     if (seen.inside && starts(name, "cudaStreamQuery")) /* the block drains */
         seen.inside = seen.armed = false;
@@ -67,49 +62,20 @@ static void CUPTIAPI called(void *mine, CUpti_CallbackDomain domain, CUpti_Callb
         snprintf(seen.first_wait, sizeof seen.first_wait, "%s", name);
 }
 
-/* ---- a step ---- */
+/* ---- steps ---- */
 
-struct step {
-    struct model model;
-    struct policy policy;
-    struct layout layout;
-    struct plan plan;
-    struct input input;
-    struct backend backend;
-    struct execute execute;
-};
-
-static int open_step(struct step *s, int rank, int size, enum dtype dtype, MPI_Comm *world)
+static void watch_graphs(struct execute *e)
 {
-    struct degrees degrees = {0};
-    int rc = 0;
-    TRY(model_load(&s->model, "tiny"));
-    policy_defaults(&s->policy, &s->model);
-    s->policy.global_batch = 8 * size;
-    s->policy.micro_batch = 4;
-    s->policy.dtype = dtype;
-    s->policy.copy_stream = true;
-    s->policy.bucket_bytes = 64 << 10;
-    TRY(layout_parse("", &degrees));
-    TRY(layout_init(&s->layout, 1, size, rank, &degrees));
-    TRY(transformer_plan(&s->plan, &s->model, &s->layout, &s->policy));
-    TRY(input_open(&s->input, "synthetic", 1, s->model.vocabulary, s->model.sequence, 0, 0));
-    TRY(input_feed_open(&s->input, &s->plan, 0, 4, STEPS));
-    s->backend.device = &device_cuda;
-    s->backend.comm = &comm_nccl;
-    s->backend.kernels = &kernels_cuda;
-    s->backend.local_rank = rank;
-    struct execute_config config = {.plan = &s->plan,
-                                    .backend = &s->backend,
-                                    .input = &s->input,
-                                    .parent = world,
-                                    .max_steps = STEPS,
-                                    .scratch = true,
-                                    .fault = {.drop_op = -1}};
-    TRY(execute_open(&s->execute, &config));
-    execute_reset(&s->execute, 1);
-out:
-    return rc;
+    int64_t before = e->fence_waits;
+    memset(&seen, 0, sizeof seen);
+    CHECK_EQ(execute_capture(e, 1), 0);
+    seen.armed = true;
+    execute_replay(e, STEPS, -1, NULL);
+    printf("graphs: %lld calls, %lld waits %s\n", (long long)seen.calls, (long long)seen.waits,
+           seen.first_wait);
+    CHECK(seen.calls >= STEPS && !seen.armed);
+    CHECK_EQ(seen.waits, 0);
+    CHECK_EQ(e->fence_waits, before);
 }
 
 static void watch_block(struct execute *e, enum variant variant, int level)
@@ -130,21 +96,20 @@ static void watch_block(struct execute *e, enum variant variant, int level)
 
 static void watch_steps(int rank, int size, enum dtype dtype, MPI_Comm *world)
 {
-    static struct step step;
-    memset(&step, 0, sizeof step);
-    if (CHECK_EQ(open_step(&step, rank, size, dtype, world), 0)) {
+    static struct gpu_step step;
+    struct gpu_step_ask ask = {dtype, STEPS, true, false};
+    if (CHECK_EQ(gpu_step_open(&step, &ask, rank, size, world), 0)) {
         execute_block(&step.execute, VARIANT_FULL, 2, STEPS, -1, NULL); /* warms up */
         for (int level = 0; level < 3; level++)
             watch_block(&step.execute, VARIANT_FULL, level);
         watch_block(&step.execute, VARIANT_COMPUTE, 2);
         if (size > 1)
             watch_block(&step.execute, VARIANT_COMM, 1);
+        watch_graphs(&step.execute);
     } else {
         printf("%s\n", fail_message());
     }
-    execute_close(&step.execute);
-    input_close(&step.input);
-    plan_release(&step.plan);
+    gpu_step_close(&step);
 }
 
 int main(int argc, char **argv)
@@ -162,6 +127,7 @@ int main(int argc, char **argv)
         MPI_Finalize();
         return 77;
     }
+    CHECK_EQ(comm_nccl.expect(&(struct comm_promise){.graph = true}), 0);
     CHECK_EQ(comm_nccl.prepare(NULL), 0);
     if (cuptiSubscribe(&subscriber, called, NULL) != CUPTI_SUCCESS) {
         printf("skipped: CUPTI takes no subscriber here\n");

@@ -251,14 +251,21 @@ static void test_refusals(struct gpu_rig *rig)
 int main(int argc, char **argv)
 {
     static const struct shape_attention small[] = {
-        {2, 33, 2, 2, 64, 0, false},  {1, 200, 4, 2, 64, 0, false},  {1, 129, 2, 1, 128, 0, false},
-        {1, 1, 1, 1, 64, 0, false},   {2, 50, 3, 1, 8, 0, false},    {1, 70, 2, 2, 96, 0, false},
-        {1, 45, 1, 1, 256, 0, false}, {1, 256, 1, 1, 128, 0, false},
+        {.batch = 2, .sequence = 33, .heads = 2, .kv_heads = 2, .head = 64},
+        {.batch = 1, .sequence = 200, .heads = 4, .kv_heads = 2, .head = 64},
+        {.batch = 1, .sequence = 129, .heads = 2, .kv_heads = 1, .head = 128},
+        {.batch = 1, .sequence = 1, .heads = 1, .kv_heads = 1, .head = 64},
+        {.batch = 2, .sequence = 50, .heads = 3, .kv_heads = 1, .head = 8},
+        {.batch = 1, .sequence = 70, .heads = 2, .kv_heads = 2, .head = 96},
+        {.batch = 1, .sequence = 45, .heads = 1, .kv_heads = 1, .head = 256},
+        {.batch = 1, .sequence = 256, .heads = 1, .kv_heads = 1, .head = 128},
     };
     static const struct shape_attention full[] = {
-        {2, 1024, 3, 3, 64, 0, false},  {1, 1023, 4, 2, 128, 0, false},
-        {1, 2048, 4, 1, 128, 0, false}, {1, 500, 25, 25, 64, 0, false},
-        {3, 513, 6, 3, 64, 0, false},
+        {.batch = 2, .sequence = 1024, .heads = 3, .kv_heads = 3, .head = 64},
+        {.batch = 1, .sequence = 1023, .heads = 4, .kv_heads = 2, .head = 128},
+        {.batch = 1, .sequence = 2048, .heads = 4, .kv_heads = 1, .head = 128},
+        {.batch = 1, .sequence = 500, .heads = 25, .kv_heads = 25, .head = 64},
+        {.batch = 3, .sequence = 513, .heads = 6, .kv_heads = 3, .head = 64},
     };
     static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16};
     struct gpu_rig rig;

@@ -237,10 +237,28 @@ int main(int argc, char **argv)
             test_in_place(&rig, types[i], 777);
             test_swiglu(&rig, types[i], 5, 37);
             test_swiglu(&rig, types[i], small ? 9 : 1000, small ? 64 : 2816);
-            test_rotary(&rig, types[i], (struct shape_attention){2, 33, 3, 1, 10, 10000, false});
             test_rotary(&rig, types[i],
-                        (struct shape_attention){1, small ? 20 : 2048, 8, 2, 64, 10000, false});
-            test_rotary(&rig, types[i], (struct shape_attention){2, 40, 4, 4, 128, 500000, true});
+                        (struct shape_attention){.batch = 2,
+                                                 .sequence = 33,
+                                                 .heads = 3,
+                                                 .kv_heads = 1,
+                                                 .head = 10,
+                                                 .theta = 10000});
+            test_rotary(&rig, types[i],
+                        (struct shape_attention){.batch = 1,
+                                                 .sequence = small ? 20 : 2048,
+                                                 .heads = 8,
+                                                 .kv_heads = 2,
+                                                 .head = 64,
+                                                 .theta = 10000});
+            test_rotary(&rig, types[i],
+                        (struct shape_attention){.batch = 2,
+                                                 .sequence = 40,
+                                                 .heads = 4,
+                                                 .kv_heads = 4,
+                                                 .head = 128,
+                                                 .theta = 500000,
+                                                 .inverse = true});
             test_bias_grad(&rig, types[i], 1, 1);
             test_bias_grad(&rig, types[i], 37, 129);
             test_bias_grad(&rig, types[i], small ? 300 : 16384, small ? 96 : 400);

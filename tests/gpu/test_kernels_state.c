@@ -29,22 +29,23 @@ static void test_fill(struct gpu_rig *rig, float *there, int64_t n, uint64_t fir
     free(want);
 }
 
-/* 1e-13: sums of 3e6 terms in another order, in fp64. */
+/* 1e-13: partial sums of 3e6 terms in fp64, against long double. */
 static void test_sums(struct gpu_rig *rig, float *there, int64_t n)
 {
     float *host = malloc((size_t)n * sizeof *host);
-    double sums[2], again[2], want[2] = {0, 0};
+    long double want[2] = {0, 0};
+    double sums[2], again[2];
     CHECK(host != NULL);
     kernels_cuda.fill(there, n, 11, 0, 0.5f, stream_of(rig));
     fetch(rig, host, there, n);
     for (int64_t i = 0; i < n; i++) {
-        want[0] += (double)host[i] * (double)host[i];
-        want[1] += (double)rng_sign(99, (uint64_t)i) * (double)host[i];
+        want[0] += (long double)host[i] * (long double)host[i];
+        want[1] += (long double)rng_sign(99, (uint64_t)i) * (long double)host[i];
     }
     kernels_cuda.sums(there, n, 99, sums, stream_of(rig));
     kernels_cuda.sums(there, n, 99, again, stream_of(rig));
-    CHECK_NEAR(sums[0], want[0], 1e-13 * want[0]);
-    CHECK_NEAR(sums[1], want[1], 1e-13 * want[0]);
+    CHECK_NEAR(sums[0], (double)want[0], 1e-13 * (double)want[0]);
+    CHECK_NEAR(sums[1], (double)want[1], 1e-13 * (double)want[0]);
     CHECK(memcmp(sums, again, sizeof sums) == 0);
     free(host);
 }

@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# A run is accounted for to the last nanosecond; a signal stops it in order; what a drill kills is recovered
+# with the very same training, and an outside observer measures the same recovery.
+. "$(dirname "$0")/lib.sh"
+
+study=$bin/scalestudy
+python=/usr/bin/python3
+has_h5py=no
+"$python" -c 'import h5py' 2>/dev/null && has_h5py=yes
+export OPENBLAS_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+run_of=(--check off -w 2 --run-steps 60 --checkpoint-every 20)
+launch=(mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -np 2)
+loss() { awk '!/^#/ && NF > 9 { print $9 }' "$1"; }
+
+# account FILE STEPS REWORK: the buckets are the wall time, and the steps are those that were asked for.
+account() {
+    [ $has_h5py = yes ] || return 0
+    "$python" - "$@" <<'EOF'
+import sys
+import h5py
+
+path, steps, rework = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+points = h5py.File(path)["points"]
+rows = [r for name in points for r in points[name]["account"][:]]
+assert len(rows) == 15, len(rows)
+bucket = {r["bucket"].decode(): r for r in rows}
+wall = int(bucket["wall"]["rank_ns"])
+assert sum(int(r["rank_ns"]) for r in rows if r["view"] == 0) == wall > 0
+assert abs(sum(r["share"] for r in rows if r["view"] == 0) - 1) < 1e-9
+assert all(int(r["rank_ns"]) >= 0 for r in rows if r["view"] == 0)
+done = sum(int(bucket[name]["count"]) for name in ("useful", "warm-up"))
+assert done == steps, (done, steps)
+assert (int(bucket["rework"]["rank_ns"]) > 0) == (rework == "yes"), bucket["rework"]
+assert int(bucket["useful"]["rank_ns"]) > 0 and int(bucket["checkpoint-call"]["count"]) > 0
+assert bucket["other"]["share"] < 0.25  # on a machine that does other things too
+EOF
+}
+
+# ---- a run ----
+run mpi 2 "$study" --layout 1x2 --points 1x2 "${run_of[@]}" --checkpoint-dir whole --out whole.h5
+expect_exit 0
+cp "$scratch/stdout" whole.txt
+whole=$(loss whole.txt)
+check "a loss" test -n "$whole"
+check "the account of the run" account whole.h5 60 no
+check "saved at its end" test -e whole/step-0000000060/manifest.json
+run "$bin/scalereport" whole.h5
+expect_exit 0
+
+# In another layout on the timed device, which has no state to save.
+run mpi 4 "$study" --layout 2x2 --nodes 1,2 --device timed --topology laptop --run-steps 20 -w 2 --out timed.h5
+expect_exit 0
+run "$bin/scalereport" timed.h5
+expect_exit 0
+
+# ---- a signal ----
+"${launch[@]}" "$study" --layout 1x2 --points 1x2 --check off -w 2 --run-steps 60 --checkpoint-every 500s \
+    --test-delay 0.1s --checkpoint-dir stopped --timeout 60s --out stopped.h5 >"$scratch/stdout" 2>"$scratch/stderr" </dev/null &
+job=$!
+for ((i = 0; i < 600; i++)); do
+    [ "$(cat stopped.h5.parts/run.log 2>/dev/null | grep -c ' steps ')" -lt 3 ] || break
+    sleep 0.02
+done
+victim=$(pgrep -f "^$study.* --out stopped.h5" | tail -n 1)
+kill -USR1 "$victim"
+wait $job
+status=$? command_line="a run that SIGUSR1 stops"
+expect_exit 11
+expect_stderr "run: stopped by SIGUSR1 at step" "of 60, which is saved: --resume goes on"
+check "one rank speaks" test "$(without_launcher | wc -l)" -eq 1
+check "its rows are published" test -e stopped.h5.parts/000.launch0.part000001.h5
+run "$bin/scalereport" stopped.h5.parts
+expect_exit 0
+run mpi 2 "$study" --layout 1x2 --points 1x2 --check off -w 2 --run-steps 60 --checkpoint-every 500s \
+    --test-delay 0.1s --checkpoint-dir stopped --timeout 60s --out stopped.h5 --resume
+expect_exit 0
+check "the same training as without the signal" test "$(loss "$scratch/stdout")" = "$whole"
+check "the account of both launches" account stopped.h5 60 no
+check "nothing is left beside the study" test ! -e stopped.h5.parts
+
+# ---- two drills ----
+if [ $has_h5py = yes ]; then
+    observe() { # NAME KILL IN SEED
+        "$python" "$tests/observer.py" "$PWD/$1.h5" "$tests/../jobscripts/drill.sh" "$PWD/$1.h5" "${launch[@]}" \
+            "$study" drill --layout 2x1 --points 2x1 "${run_of[@]}" --checkpoint-dir "$1" --kill "$2" --kill-in "$3" \
+            --kill-seed "$4"
+    }
+    check "a rank killed in a step, seen from outside" observe step rank:1 step 1
+    check "the account of the drill" account step.h5 60 yes
+    check "a host killed in a save, seen from outside" observe save host:0 save 2
+else
+    echo "no h5py: drills are not tried"
+fi
+
+# A drill whose run goes on where it was killed trains what the whole run has trained.
+SCALESTUDY_RESTARTS=1 "$tests/../jobscripts/drill.sh" again.h5 "${launch[@]}" "$study" drill --layout 1x2 --points 1x2 \
+    "${run_of[@]}" --checkpoint-dir again --kill rank:0 --kill-seed 4 >"$scratch/stdout" 2>"$scratch/stderr"
+status=$? command_line="drill.sh"
+expect_exit 0
+expect_stderr "launch ended with status"
+check "the same loss as the whole run" test "$(loss "$scratch/stdout")" = "$whole"
+
+# ---- what is refused ----
+refuses 6 "--run-steps: found \"-3\"" mpi 1 "$study" --layout 1x1 --run-steps -3
+refuses 6 "would end before its first save" mpi 1 "$study" --layout 1x1 --run-steps 10 --checkpoint-dir x --checkpoint-every 11
+refuses 6 "wanted --checkpoint-dir D" mpi 1 "$study" --layout 1x1 --run-steps 10 --checkpoint-every 5
+refuses 6 "drill: wanted --checkpoint-dir D" mpi 1 "$study" drill --layout 1x1 --run-steps 10
+refuses 6 "drill: wanted --run-steps N" mpi 1 "$study" drill --layout 1x1 --checkpoint-dir x
+refuses 6 "--kill: found \"node\"" mpi 1 "$study" drill --layout 1x1 --run-steps 10 --checkpoint-dir x --kill node
+refuses 6 "found rank:1, wanted one of 1 ranks" mpi 1 "$study" drill --layout 1x1 --run-steps 10 --checkpoint-dir x --kill rank:1
+refuses 6 "nothing is left to kill" mpi 1 "$study" drill --layout 1x1 --run-steps 10 --checkpoint-dir x --checkpoint-every 5 --kill-in save
+refuses 6 "a run saves in one mode" mpi 1 "$study" --layout 1x1 --run-steps 10 --checkpoint-dir x --checkpoint-mode sync,lazy
+refuses 5 "there is no state to save" mpi 1 "$study" --layout 1x1 --run-steps 10 --checkpoint-dir x --device timed --topology laptop
+run "$tests/../jobscripts/drill.sh"
+expect_exit 6
+
+finish

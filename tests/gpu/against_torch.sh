@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Our step beside a PyTorch trainer's, on the same GPUs in the same minutes.
+#
+#     TORCH_REFERENCE=trainer.py tests/gpu/against_torch.sh [-n LAUNCHES] [-s SECONDS] BIN CELL...
+#
+# BIN is the folder of scalestudy and scalereport. A cell is MODEL:MICRO_BATCH:GPUS:HOW, HOW being ddp
+# or fsdp ("1558m:16:2:fsdp"); without any: 124m:64:1:ddp 124m:64:2:ddp 774m:32:2:ddp 1558m:16:1:ddp
+# 1558m:16:2:ddp 1558m:16:2:fsdp. The trainer takes --model, --micro-batch and --par and prints one
+# JSON line with step_ms_p50, peak_allocated_gib and loss. Launches alternate, the trainer first;
+# its very first launch of a cell compiles and is left out, and its compile cache is kept
+# (TORCHINDUCTOR_CACHE_DIR, else a folder of this run's own). Of each launch the median step counts.
+#
+# Printed for each cell: medians over launches and their range, A/A (largest over smallest launch of
+# the same program), the ratio ours / trainer of neighbouring launches (median, lowest, highest), and
+# the memory that each allocated, ours without the scratch copies that only measuring needs. EXTRA
+# holds further options of scalestudy.
+set -uo pipefail
+launches=3 seconds=4
+while getopts n:s:h option; do
+    case $option in
+    n) launches=$OPTARG ;;
+    s) seconds=$OPTARG ;;
+    *) sed -n '2,20s/^# \{0,1\}//p' "$0" && exit 6 ;;
+    esac
+done
+shift $((OPTIND - 1))
+[ $# -ge 1 ] || { sed -n '2,20s/^# \{0,1\}//p' "$0" >&2 && exit 6; }
+bin=$(realpath -- "$1") && shift
+[ $# -gt 0 ] || set -- 124m:64:1:ddp 124m:64:2:ddp 774m:32:2:ddp 1558m:16:1:ddp 1558m:16:2:ddp 1558m:16:2:fsdp
+: "${TORCH_REFERENCE:?the trainer to compare with}"
+[ -f "$TORCH_REFERENCE" ] || { echo "no trainer at $TORCH_REFERENCE" >&2 && exit 6; }
+have=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | grep -c .)
+[ "$have" -gt 0 ] || { echo "skipped: no GPU here" && exit 77; }
+work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
+export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$work/inductor}
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+# trainer MODEL MICRO GPUS HOW: "step_ms GiB loss"
+trainer() {
+    timeout 600 python3 -m torch.distributed.run --standalone --nproc-per-node="$3" "$TORCH_REFERENCE" \
+        --model "gpt2-$1" --micro-batch "$2" --par "$4" 2>"$work/trainer.err" | grep '^{' | tail -n 1 |
+        python3 -c 'import json, sys
+r = json.loads(sys.stdin.read())
+print(r["step_ms_p50"], r["peak_allocated_gib"], r["loss"])' 2>>"$work/trainer.err"
+}
+
+# ours MODEL MICRO GPUS HOW: the same of scalestudy
+ours() {
+    local parallel="dp=$3" file="$work/ours.h5"
+    [ "$4" = fsdp ] && parallel="shard=$3"
+    rm -rf "$file" "$file".parts
+    # shellcheck disable=SC2086 # EXTRA is several words
+    timeout 600 mpirun --oversubscribe --bind-to none -np "$3" "$bin/scalestudy" --layout "1x$3" \
+        --points "1x$3" --device cuda --dtype bf16 --model "gpt2-$1" --micro-batch "$2" \
+        --global-batch $(($2 * $3)) --parallel "$parallel" --max-seconds "$seconds" --check off \
+        --out "$file" ${EXTRA:-} >"$work/ours.log" 2>&1
+    "$bin/scalereport" "$file" >"$work/ours.txt" 2>>"$work/ours.log"
+    "$bin/scalereport" "$file" --csv 2>>"$work/ours.log" | python3 -c 'import csv, sys
+row = list(csv.DictReader(sys.stdin))[-1]
+held = [line.split() for line in open(sys.argv[1]) if " training " in line]
+gib = float(held[-1][held[-1].index("training") + 2]) / 1024 if held else float("nan")
+print(row["step_ms_p50"], round(gib, 2), row["final_loss"])' "$work/ours.txt" 2>>"$work/ours.log"
+}
+
+report='import statistics, sys
+rows = [line.split() for line in open(sys.argv[1])]
+a = [float(r[1]) for r in rows if r[0] == "ours"]
+b = [float(r[1]) for r in rows if r[0] == "trainer"]
+ratio = [x / y for x, y in zip(a, b)]
+def words(x, digits):
+    return "%.*f [%.*f, %.*f]" % (digits, statistics.median(x), digits, min(x), digits, max(x))
+memory = {r[0]: float(r[2]) for r in rows}
+print("%-18s ours %s ms, A/A %.4f; trainer %s ms, A/A %.4f; ratio %s; GiB %.2f and %.2f; %d launches" % (
+    sys.argv[2], words(a, 3), max(a) / min(a), words(b, 3), max(b) / min(b), words(ratio, 4),
+    memory["ours"], memory["trainer"], len(ratio)), flush=True)'
+
+failed=0
+for cell in "$@"; do
+    IFS=: read -r model micro gpus how <<<"$cell"
+    if [ "$gpus" -gt "$have" ]; then
+        echo "$cell: skipped: $have GPUs here"
+        continue
+    fi
+    : >"$work/cell"
+    trainer "$model" "$micro" "$gpus" "$how" >/dev/null # compiles
+    for ((i = 0; i < launches; i++)); do
+        t=$(trainer "$model" "$micro" "$gpus" "$how") o=$(ours "$model" "$micro" "$gpus" "$how")
+        [ -n "$t" ] || { echo "$cell: the trainer failed:" && tail -n 3 "$work/trainer.err"; }
+        [ -n "$o" ] || { echo "$cell: scalestudy failed:" && tail -n 3 "$work/ours.log"; }
+        [ -n "$t" ] && [ -n "$o" ] && printf 'trainer %s\nours %s\n' "$t" "$o" >>"$work/cell"
+    done
+    if [ -s "$work/cell" ]; then
+        python3 -c "$report" "$work/cell" "$cell"
+    else
+        failed=1
+    fi
+done
+exit $failed

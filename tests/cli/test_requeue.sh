@@ -46,7 +46,7 @@ check "the study is whole" test -e studies/scalestudy-7.1.h5
 check "nothing is requeued any more" test "$(wc -l <requeued)" -eq 1
 
 # What another try would not change.
-run env SLURM_JOB_ID=8 bash "$script" --run-steps 0
+run env SLURM_JOB_ID=8 bash "$script" --run-steps -3
 expect_exit 6
 check "a refusal is not requeued" test "$(wc -l <requeued)" -eq 1
 

@@ -16,6 +16,7 @@ for word; do
     esac
     shift
 done
+[ ! -e EARLY ] || exit 138 # SIGUSR1 before the program could say what it does with it
 mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -np $((nodes * per_node)) "$@" &
 job=$!
 if [ -e STOP ]; then
@@ -49,5 +50,9 @@ check "nothing is requeued any more" test "$(wc -l <requeued)" -eq 1
 run env SLURM_JOB_ID=8 bash "$script" --run-steps -3
 expect_exit 6
 check "a refusal is not requeued" test "$(wc -l <requeued)" -eq 1
+touch EARLY
+run env SLURM_JOB_ID=9 bash "$script" "${options[@]}"
+expect_exit 138
+check "a signal while MPI starts requeues too" grep -qx "requeue 9" requeued
 
 finish

@@ -48,10 +48,12 @@ static void note_run(struct goodput_report *report, const struct goodput_point *
 static void note_runs(struct goodput_report *report)
 {
     int runs = 0, failures = 0;
+    bool again = false;
     for (int i = 0; i < report->study->n_points; i++) {
         const struct goodput_point *p = &report->study->points[i];
         runs += p->run.there;
         failures += p->run.failures;
+        again = again || (p->run.there && p->run.bucket_s[WALL_RESTART] > 0);
         if (p->run.there)
             note_run(report, p);
         if (p->row->emulated)
@@ -66,7 +68,14 @@ static void note_runs(struct goodput_report *report)
     if (report->study->n_points > 0 && runs == 0)
         note(report, "measured goodput is n/a: no point was a run (scalestudy --run-steps N "
                      "--checkpoint-every K)");
-    if (runs > 0 && failures == 0)
+    if (report->study->n_points == 0 && report->study->n_left_out == 0)
+        note(report, "nothing of a run is published in these files yet (its first rows come after "
+                     "half a minute): --resume goes on with it");
+    if (runs > 0 && failures == 0 && again)
+        note(report,
+             "no failure was counted, but runs were started again: their restarts were asked "
+             "for, by a signal or by hand, and include the time until somebody did");
+    if (runs > 0 && failures == 0 && !again)
         note(report, "no failure was in these runs: measured goodput is that of undisturbed time "
                      "(scalestudy drill makes some)");
 }

@@ -271,10 +271,9 @@ static double cost_of(double x)
 static void sum_cost(struct goodput_save_cost *out)
 {
     const struct stats_interval *b = &out->blocked_s, *i = &out->inflation_s;
-    bool counts = out->detected || isnan(i->low);
-    out->cost_s =
-        (struct stats_interval){b->value + (counts ? cost_of(i->value) : 0.0),
-                                b->low + cost_of(i->low), b->high + cost_of(i->high), b->n};
+    double most = isnan(i->high) ? i->value : i->high; /* one save: no interval, and not detected */
+    out->cost_s = (struct stats_interval){b->value + (out->detected ? cost_of(i->value) : 0.0),
+                                          b->low + cost_of(i->low), b->high + cost_of(most), b->n};
 }
 
 static void mean_of(struct stats_interval *out, const struct save *list, int n, size_t offset,

@@ -44,6 +44,9 @@ run env SLURM_RESTART_COUNT=1 bash "$script" "${options[@]}"
 expect_exit 0
 expect_stderr "resumed from"
 check "the study is whole" test -e studies/scalestudy-7.1.h5
+run "$bin/scalereport" goodput studies/scalestudy-7.1.h5
+expect_stdout "no failure was counted, but runs were started again"
+check "it was not undisturbed" bash -c "! grep -q undisturbed '$scratch/stdout'"
 check "nothing is requeued any more" test "$(wc -l <requeued)" -eq 1
 
 # What another try would not change.

@@ -27,9 +27,10 @@ static bool wants_scratch(const struct job *job)
 
 /* ---- does it fit ---- */
 
-static int gpu_fits(const struct job *job, const struct point *point, const struct memory *m)
+static int gpu_fits(const struct job *job, const struct point *point, const struct memory *m,
+                    int communicators)
 {
-    double need = (double)(m->bytes + MEMORY_BESIDE);
+    double need = (double)(m->bytes + memory_beside(communicators));
     char most[256];
     memory_say(m, memory_most(m), gib, "GiB", most, sizeof most);
     for (int r = 0; r < job->size; r++) {
@@ -97,7 +98,8 @@ int point_fits(const struct job *job, const struct point *point, const struct pl
         int rc = timed_check(job, plan);
         return rc != 0 ? rc : timed_device_fits(job, &memory);
     }
-    return on_gpu ? gpu_fits(job, point, &memory) : hosts_fit(job, point, &memory);
+    return on_gpu ? gpu_fits(job, point, &memory, plan->n_channels)
+                  : hosts_fit(job, point, &memory);
 }
 
 /* ---- what it took ---- */
@@ -139,5 +141,6 @@ void point_memory_rows(const struct job *job, const struct plan *plan, struct ex
     add_row(to, rank, "process", measured.process_bytes,
             job->backend.kernels->no_numerics
                 ? -1
-                : predicted.bytes + execute->kernel_bytes + (on_gpu ? MEMORY_BESIDE : of_program));
+                : predicted.bytes + execute->kernel_bytes +
+                      (on_gpu ? memory_beside(execute_n_comms(execute)) : of_program));
 }

@@ -6,7 +6,7 @@
  * the classes that a device keeps apart when it counts (base/device.h), and the prediction of a class
  * is what that device will say, to the byte. Not in here: what libraries take by themselves (the
  * context of a GPU, buffers of NCCL, workspaces that cuBLASLt and cuDNN choose when they open);
- * MEMORY_BESIDE is the room to leave for them.
+ * memory_beside() is the room to leave for them.
  *
  * Of each item the largest part is known by name: a tensor of the model for what is kept of the
  * state, else the op that touches most bytes, with its shape. That is what to look at when it does
@@ -28,8 +28,13 @@ enum memory_item {
     MEMORY_ITEMS
 };
 
-/* On a GPU, beside all items: context, code, libraries and the communicators' own buffers. */
-#define MEMORY_BESIDE (INT64_C(3) << 29)
+/* On a GPU, beside all items: context, code and libraries, and the own buffers of so many
+ * communicators. As measured on two H200 with NCCL 2.28 (tests/gpu/RESULTS.md): 1,190 MiB, and 866,
+ * 1,532 and 2,402 MiB more for one, two and three communicators. */
+static inline int64_t memory_beside(int communicators)
+{
+    return (1190 + 790 * (int64_t)communicators) << 20;
+}
 
 /* What the driver takes beside the plan; all zero: nothing, as a training job would. */
 struct memory_added {

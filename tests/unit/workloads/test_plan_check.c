@@ -47,7 +47,8 @@ out:
 
 static struct shape_coll call(enum coll_kind kind, enum axis axis, int64_t count, int peer)
 {
-    return (struct shape_coll){.coll = {kind, DTYPE_F32, count, peer}, .axis = axis};
+    return (struct shape_coll){
+        .coll = {.kind = kind, .dtype = DTYPE_F32, .count = count, .peer = peer}, .axis = axis};
 }
 
 static void fits(struct script *script, int n, int64_t calls)

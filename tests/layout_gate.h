@@ -9,11 +9,9 @@
 
 #include "tests/test.h"
 
-#include "tests/lockstep_gate.h"
+#include "tests/crew_check.h"
 
 #include "tests/layout_space.h"
-#include "workloads/formulas.h"
-#include "workloads/plan_check.h"
 
 enum { STEPS = 2, SEED = 7 };
 
@@ -85,37 +83,6 @@ static inline void describe(const struct space_point *point, char *text, size_t 
              (long long)p->micro_batch, (int)p->recompute, p->copy_stream);
 }
 
-/* Makes of the plans of a crew what plan_check reads; it frees them, so they are copied. */
-static int lend_plan(void *arg, int rank, struct plan *out)
-{
-    const struct crew *crew = arg;
-    *out = crew->plans[rank];
-    out->ops = must_alloc((size_t)out->n_ops, sizeof *out->ops);
-    memcpy(out->ops, crew->plans[rank].ops, (size_t)out->n_ops * sizeof *out->ops);
-    out->tensors = NULL;
-    out->pieces = NULL;
-    return 0;
-}
-
-/* Bytes: closed form, plans, and what was posted in STEPS steps; summed over ranks. */
-static bool volumes_agree(const struct crew *crew, const struct plan_check *check,
-                          const struct model *model, const struct policy *policy)
-{
-    bool agree = true;
-    for (int axis = 0; axis < AXIS_COUNT; axis++) {
-        double formula =
-            crew->n * formula_bytes(model, &crew->plans[0].layout.degrees, policy, (enum axis)axis);
-        double plan = check->traffic[axis].inside + check->traffic[axis].across;
-        double posted = crew->lockstep.posted_bytes[axis] / STEPS;
-        bool same = fabs(formula - plan) <= 1e-12 * plan && fabs(posted - plan) <= 1e-12 * plan;
-        if (!same)
-            printf("%s: formula %.17g, plan %.17g, posted %.17g bytes\n", axis_name(axis), formula,
-                   plan, posted);
-        agree = agree && same;
-    }
-    return agree;
-}
-
 static void visit(void *arg, const struct space_point *point)
 {
     struct gate *gate = arg;
@@ -130,7 +97,7 @@ static void visit(void *arg, const struct space_point *point)
     int rc = crew_plan(&crew, gate->model, &point->policy, &point->degrees, point->nodes,
                        point->ranks_per_node);
     if (rc == 0)
-        rc = plan_check_all(&check, crew.n, lend_plan, &crew);
+        rc = plan_check_all(&check, crew.n, crew_lend, &crew);
     if (rc == 0)
         rc = crew_run(&crew, order, gate->model, SEED, STEPS);
     if (!CHECK_EQ(rc, 0)) {
@@ -143,7 +110,7 @@ static void visit(void *arg, const struct space_point *point)
     if (!CHECK(severity <= 1 && crew_covers(&crew, &gate->reference)))
         printf("%s: %.3g of what is allowed: %s of %s on rank %d\n", at, severity, row.check,
                row.subject, row.rank);
-    if (!CHECK(volumes_agree(&crew, &check, gate->model, &point->policy)))
+    if (!CHECK(crew_volumes_agree(&crew, &check, gate->model, &point->policy, STEPS)))
         printf("%s\n", at);
     if (severity > gate->worst) {
         gate->worst = severity;

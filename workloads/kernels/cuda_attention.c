@@ -135,7 +135,7 @@ static double pair_flops(const struct op *op)
     return 2.0 * (double)s->batch * (double)s->sequence * (double)s->sequence * s->heads * s->head;
 }
 
-void cuda_attention(const struct op *op, struct kernel_context *context, void *native)
+static void forward(const struct op *op, struct kernel_context *context, void *native)
 {
     if (cuda_state(context)->cudnn)
         cuda_cudnn_run(op, context, native);
@@ -143,10 +143,9 @@ void cuda_attention(const struct op *op, struct kernel_context *context, void *n
         cuda_mma_forward(op, context, native);
     else
         cuda_plain_forward(op, context, native);
-    kernel_flops(context, op, pair_flops(op));
 }
 
-void cuda_attention_grad(const struct op *op, struct kernel_context *context, void *native)
+static void backward(const struct op *op, struct kernel_context *context, void *native)
 {
     if (cuda_state(context)->cudnn)
         cuda_cudnn_run(op, context, native);
@@ -154,6 +153,17 @@ void cuda_attention_grad(const struct op *op, struct kernel_context *context, vo
         cuda_mma_backward(op, context, native);
     else
         cuda_plain_backward(op, context, native);
+}
+
+void cuda_attention(const struct op *op, struct kernel_context *context, void *native)
+{
+    forward(op, context, native);
+    kernel_flops(context, op, pair_flops(op));
+}
+
+void cuda_attention_grad(const struct op *op, struct kernel_context *context, void *native)
+{
+    backward(op, context, native);
     kernel_flops(context, op, 2 * pair_flops(op));
 }
 
@@ -165,22 +175,12 @@ static double block_flops(const struct op *op)
 
 void cuda_attention_block(const struct op *op, struct kernel_context *context, void *native)
 {
-    if (cuda_state(context)->cudnn)
-        cuda_cudnn_run(op, context, native);
-    else if (cuda_fused_is_mma(op))
-        cuda_mma_forward(op, context, native);
-    else
-        cuda_plain_forward(op, context, native);
+    forward(op, context, native);
     kernel_flops(context, op, 2 * block_flops(op));
 }
 
 void cuda_attention_block_grad(const struct op *op, struct kernel_context *context, void *native)
 {
-    if (cuda_state(context)->cudnn)
-        cuda_cudnn_run(op, context, native);
-    else if (cuda_fused_is_mma(op))
-        cuda_mma_backward(op, context, native);
-    else
-        cuda_plain_backward(op, context, native);
+    backward(op, context, native);
     kernel_flops(context, op, 4 * block_flops(op));
 }

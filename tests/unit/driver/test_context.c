@@ -6,11 +6,10 @@
  */
 #include "tests/test.h"
 
-#include "tests/lockstep_gate.h"
+#include "tests/crew_check.h"
 
 #include "workloads/cost.h"
 #include "workloads/formulas.h"
-#include "workloads/plan_check.h"
 
 enum { SEED = 11, STEPS = 2 };
 
@@ -86,17 +85,6 @@ static double worst_of[2]; /* by narrow */
 static char worst_at[2][160];
 static int64_t n_run;
 
-static int lend_plan(void *arg, int rank, struct plan *out)
-{
-    const struct crew *crew = arg;
-    *out = crew->plans[rank];
-    out->ops = must_alloc((size_t)out->n_ops, sizeof *out->ops);
-    memcpy(out->ops, crew->plans[rank].ops, (size_t)out->n_ops * sizeof *out->ops);
-    out->tensors = NULL;
-    out->pieces = NULL;
-    return 0;
-}
-
 static void counts_agree(const struct crew *crew, const struct plan_check *check,
                          const struct model *model, const struct policy *policy)
 {
@@ -147,7 +135,7 @@ static void run_way(const struct way *way, const struct model *model, struct pol
         return;
     int rc = crew_plan(&crew, model, policy, &degrees, way->nodes, way->ranks / way->nodes);
     if (rc == 0)
-        rc = plan_check_all(&check, crew.n, lend_plan, &crew);
+        rc = plan_check_all(&check, crew.n, crew_lend, &crew);
     if (rc == 0)
         rc = crew_run(&crew, turn % 2 ? LOCKSTEP_LATE : LOCKSTEP_EARLY, model, SEED, STEPS);
     if (!CHECK_EQ(rc, 0)) {

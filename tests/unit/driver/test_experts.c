@@ -4,11 +4,10 @@
  */
 #include "tests/test.h"
 
-#include "tests/lockstep_gate.h"
+#include "tests/crew_check.h"
 
 #include "workloads/checkpoint.h"
 #include "workloads/formulas.h"
-#include "workloads/plan_check.h"
 
 enum { STEPS = 2, SEED = 7 };
 
@@ -69,20 +68,6 @@ struct gate {
     char worst_at[160];
 };
 
-/* A copy of one plan of a crew, which plan_check frees. */
-static int lend_plan(void *arg, int rank, struct plan *out)
-{
-    const struct crew *crew = arg;
-    *out = crew->plans[rank];
-    out->ops = must_alloc((size_t)out->n_ops, sizeof *out->ops);
-    memcpy(out->ops, crew->plans[rank].ops, (size_t)out->n_ops * sizeof *out->ops);
-    out->tensors = NULL;
-    out->pieces = NULL;
-    out->kept = NULL;
-    out->n_kept = 0;
-    return 0;
-}
-
 static void describe(const struct policy *p, const struct degrees *d, int nodes, char *text,
                      size_t size)
 {
@@ -128,22 +113,11 @@ static bool saves_all(const struct crew *crew, const struct gate_reference *refe
     return whole;
 }
 
-/* Bytes: closed form, plans, and what was posted. */
-static bool volumes_agree(const struct crew *crew, const struct plan_check *check,
-                          const struct gate *gate, const struct policy *policy)
+/* Bytes by three counts, operations by closed form and plans. */
+static bool work_agrees(const struct crew *crew, const struct plan_check *check,
+                        const struct gate *gate, const struct policy *policy)
 {
-    bool agree = true;
-    for (int axis = 0; axis < AXIS_COUNT; axis++) {
-        double formula = crew->n * formula_bytes(gate->model, &crew->plans[0].layout.degrees,
-                                                 policy, (enum axis)axis);
-        double plan = check->traffic[axis].inside + check->traffic[axis].across;
-        double posted = crew->lockstep.posted_bytes[axis] / gate->steps;
-        bool same = fabs(formula - plan) <= 1e-12 * plan && fabs(posted - plan) <= 1e-12 * plan;
-        if (!same)
-            printf("%s: formula %.17g, plan %.17g, posted %.17g bytes\n", axis_name(axis), formula,
-                   plan, posted);
-        agree = agree && same;
-    }
+    bool agree = crew_volumes_agree(crew, check, gate->model, policy, gate->steps);
     double ops = formula_ops(gate->model, &crew->plans[0].layout.degrees, policy);
     if (ops >= 0 && ops != (double)check->ops) {
         printf("formula %.17g, plans %lld operations\n", ops, (long long)check->ops);
@@ -165,7 +139,7 @@ static void visit(struct gate *gate, const struct degrees *degrees, int nodes, i
     describe(policy, degrees, nodes, at, sizeof at);
     int rc = crew_plan(&crew, gate->model, policy, degrees, nodes, per_node);
     if (rc == 0)
-        rc = plan_check_all(&check, crew.n, lend_plan, &crew);
+        rc = plan_check_all(&check, crew.n, crew_lend, &crew);
     if (rc == 0)
         rc = crew_run(&crew, order, gate->model, SEED, gate->steps);
     if (!CHECK_EQ(rc, 0)) {
@@ -179,7 +153,7 @@ static void visit(struct gate *gate, const struct degrees *degrees, int nodes, i
                saves_all(&crew, &gate->reference)))
         printf("%s: %.3g of what is allowed: %s of %s on rank %d\n", at, severity, row.check,
                row.subject, row.rank);
-    if (!CHECK(volumes_agree(&crew, &check, gate, policy)))
+    if (!CHECK(work_agrees(&crew, &check, gate, policy)))
         printf("%s\n", at);
     if (severity > gate->worst) {
         gate->worst = severity;

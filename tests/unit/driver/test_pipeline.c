@@ -4,10 +4,7 @@
  */
 #include "tests/test.h"
 
-#include "tests/lockstep_gate.h"
-
-#include "workloads/formulas.h"
-#include "workloads/plan_check.h"
+#include "tests/crew_check.h"
 
 enum { STEPS = 2, SEED = 11 };
 
@@ -45,19 +42,6 @@ static struct policy policy_of(const struct model *model)
     return p;
 }
 
-static int lend_plan(void *arg, int rank, struct plan *out)
-{
-    const struct crew *crew = arg;
-    *out = crew->plans[rank];
-    out->ops = must_alloc((size_t)out->n_ops, sizeof *out->ops);
-    memcpy(out->ops, crew->plans[rank].ops, (size_t)out->n_ops * sizeof *out->ops);
-    out->tensors = NULL;
-    out->pieces = NULL;
-    out->kept = NULL;
-    out->n_kept = 0;
-    return 0;
-}
-
 struct gate {
     struct model model;
     struct gate_reference reference;
@@ -79,25 +63,6 @@ static void close_gate(struct gate *gate)
     free(gate->reference.parameter);
 }
 
-/* Bytes of all ranks: closed form, plans, and what was posted. */
-static bool volumes_agree(const struct crew *crew, const struct plan_check *check,
-                          const struct model *model, const struct policy *policy)
-{
-    bool agree = true;
-    for (int axis = 0; axis < AXIS_COUNT; axis++) {
-        double formula =
-            crew->n * formula_bytes(model, &crew->plans[0].layout.degrees, policy, (enum axis)axis);
-        double plan = check->traffic[axis].inside + check->traffic[axis].across;
-        double posted = crew->lockstep.posted_bytes[axis] / STEPS;
-        bool same = fabs(formula - plan) <= 1e-12 * plan && fabs(posted - plan) <= 1e-12 * plan;
-        if (!same)
-            printf("%s: formula %.17g, plan %.17g, posted %.17g bytes\n", axis_name(axis), formula,
-                   plan, posted);
-        agree = agree && same;
-    }
-    return agree;
-}
-
 static void try_point(struct gate *gate, const struct policy *policy, const char *degrees,
                       int ranks)
 {
@@ -113,7 +78,7 @@ static void try_point(struct gate *gate, const struct policy *policy, const char
     CHECK_EQ(layout_parse(degrees, &d), 0);
     int rc = crew_plan(&crew, &gate->model, policy, &d, 1, ranks);
     if (rc == 0)
-        rc = plan_check_all(&check, crew.n, lend_plan, &crew);
+        rc = plan_check_all(&check, crew.n, crew_lend, &crew);
     if (rc == 0)
         rc = crew_run(&crew, gate->run % 2 ? LOCKSTEP_LATE : LOCKSTEP_EARLY, &gate->model, SEED,
                       STEPS);
@@ -127,7 +92,7 @@ static void try_point(struct gate *gate, const struct policy *policy, const char
     if (!CHECK(severity <= 1 && crew_covers(&crew, &gate->reference)))
         printf("%s: %.3g of what is allowed: %s of %s on rank %d\n", at, severity, row.check,
                row.subject, row.rank);
-    if (!CHECK(volumes_agree(&crew, &check, &gate->model, policy)))
+    if (!CHECK(crew_volumes_agree(&crew, &check, &gate->model, policy, STEPS)))
         printf("%s\n", at);
     gate->worst = severity > gate->worst ? severity : gate->worst;
     gate->run++;
@@ -321,7 +286,7 @@ static void transfers_that_do_not_meet(void)
             to_nothing(op);
         else
             op->shape.coll.coll.count /= 2;
-        CHECK_EQ(plan_check_all(&check, 2, lend_plan, &crew), FAIL_WRONG);
+        CHECK_EQ(plan_check_all(&check, 2, crew_lend, &crew), FAIL_WRONG);
         CHECK_HAS(fail_message(), fault == 0 ? "would hang" : "comes with");
         fail_clear();
         sum = 0;

@@ -53,15 +53,12 @@ struct study {
     int dtype;               /* --dtype fp32|tf32|bf16 */
     int grad_dtype;          /* --grad-dtype fp32|bf16 */
     int attention;           /* --attention auto|cudnn|fused: enum attention_choice */
-    bool gemm_search;        /* --gemm-search */
-    bool comm_tune;          /* --comm-tune */
     int recompute;           /* --recompute none|selective|full|mlp */
     int64_t recompute_every; /* --recompute-every n-th layer */
     int64_t bucket;          /* --bucket bytes */
     char overlap[64];        /* --overlap grad,param,tp,cp|none */
     int cp_kind;             /* --cp-kind ring|allgather|ulysses: enum cp_kind */
     int64_t tp_chunks;       /* --tp-chunks of rows, a product and its call each */
-    bool sequence_parallel;  /* --sequence-parallel: rows are split over tp between its parts */
     int64_t shard_stage;     /* --shard-stage 1|2|3 */
     int64_t fsdp_prefetch;   /* --fsdp-prefetch units */
     int fsdp_reshard;        /* --fsdp-reshard auto|on|off */
@@ -74,7 +71,6 @@ struct study {
     int64_t
         input_workers; /* --input-workers threads of a rank that make batches; 0: the step does */
     int64_t prefetch;  /* --prefetch batches that they make ahead, a rank */
-    bool pinned;       /* --pinned: batches are copied to the device from page-locked memory */
     char checkpoint_mode[64];        /* --checkpoint-mode sync,staged,snapshot,lazy; "": staged */
     char checkpoint_every[32];       /* --checkpoint-every steps or seconds; 0: as they end */
     char checkpoint_dir[STUDY_PATH]; /* --checkpoint-dir; "": nothing is saved */
@@ -82,7 +78,6 @@ struct study {
     int64_t checkpoint_keep;  /* --checkpoint-keep published ones; 0: all */
     int checkpoint_files;     /* --checkpoint-files per-rank|shared|subfiled */
     int64_t run_steps;        /* --run-steps: a run instead of timed blocks, 0: none */
-    bool drill;               /* --drill, or "scalestudy drill": one launch is killed */
     char kill[32];            /* --kill rank:R|host:H, of a drill */
     int kill_in;              /* --kill-in step|save: enum drill_moment */
     int64_t kill_seed;        /* --kill-seed: when */
@@ -100,8 +95,6 @@ struct study {
     double max_seconds;           /* timed section of one point, all variants */
     bool check;                   /* -c, --check on|off */
     int64_t stamps;               /* --stamps 0|1|2 */
-    bool graph;                   /* --graph: blocks of steps that are launched as graphs too */
-    bool deterministic;           /* --deterministic */
     int64_t block;                /* --block: timed steps of a block of the alternation */
     int scratch;                  /* --scratch copy|recreate: state that the variants run on */
     int64_t threads;              /* --threads: BLAS threads a rank; 0: cores of the rank */
@@ -111,6 +104,13 @@ struct study {
     char out[STUDY_PATH];        /* --out; "": scalestudy-<UTC time>.h5 */
     bool resume;
     bool anonymous;
+    bool drill;             /* --drill, or "scalestudy drill": one launch is killed */
+    bool graph;             /* --graph: blocks of steps that are launched as graphs too */
+    bool deterministic;     /* --deterministic */
+    bool gemm_search;       /* --gemm-search */
+    bool comm_tune;         /* --comm-tune */
+    bool sequence_parallel; /* --sequence-parallel: rows are split over tp between its parts */
+    bool pinned;            /* --pinned: batches are copied to the device from page-locked memory */
     bool telemetry; /* --telemetry: clocks, power, energy and errors of GPUs, through NVML */
     bool audit;     /* --audit: steps under the profiler after the timed ones, beside the stamps */
     char topology_out[STUDY_PATH]; /* --topology-out FILE.yaml of "scalestudy calibrate" */

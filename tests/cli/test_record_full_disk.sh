@@ -10,10 +10,18 @@ if [ "${IN_NAMESPACE:-}" != yes ]; then
     IN_NAMESPACE=yes unshare -rm bash "$0" "$@"
     exit
 fi
-mkdir disk
-mount -t tmpfs -o size=1300k tmpfs disk || skip "no small tmpfs"
+mkdir disk roomy
+mount -t tmpfs -o size=64m tmpfs roomy || skip "no small tmpfs"
 
-# Points have about 95, 220, 345, 470, 590 kB: the fifth does not fit, after four.
+# The disk holds four points and half of the fifth, whatever a row takes by now: the writer tells, and dies of its
+# broken pipe with its parts still there.
+"$writer" write roomy/a.h5 1000 2>"$scratch/roomy" | grep -qm1 "point 4 published"
+four=$(du -ck roomy/a.h5.parts/{head,000,001,002,003}.h5 | tail -1 | cut -f1)
+fifth=$(du -k roomy/a.h5.parts/004.h5 | cut -f1)
+umount roomy
+check "points that grow" test "$fifth" -gt 100 -a "$four" -gt "$fifth"
+mount -t tmpfs -o size=$((four + fifth / 2))k tmpfs disk
+
 refuses_late() { # TEXT
     expect_exit 8
     expect_stderr "$1" "No space left on device"
@@ -32,7 +40,7 @@ check "nothing half is left" test -z "$(find disk -name '*.tmp')"
 check "the parts are as they were" "$writer" verify disk/a.h5 0 1 2 3
 
 # With room again the study goes on.
-mount -o remount,size=8m disk
+mount -o remount,size=$((12 * four))k disk
 run "$writer" resume disk/a.h5 12
 expect_exit 0
 check "all points" "$writer" verify disk/a.h5 $(seq 0 11)

@@ -48,7 +48,7 @@ static void take_layer(struct build *b, struct layer_activations *a,
     if (!rms)
         a->mean_1 = build_take_wide(b, BUFFER_ACTIVATION, b->local_rows);
     a->rstd_1 = build_take_wide(b, BUFFER_ACTIVATION, b->local_rows);
-    a->qkv = build_take(b, BUFFER_ACTIVATION, b->rows * (b->heads + 2 * b->kv_heads) * b->head);
+    a->qkv = build_take(b, BUFFER_ACTIVATION, context_qkv(b));
     if (shared != NULL && shared->attention.buffer != BUFFER_NONE) {
         a->attention = shared->attention;
         a->lse = shared->lse;

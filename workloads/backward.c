@@ -191,6 +191,7 @@ static void layer_backward(struct build *b)
 static void embed_grad(struct build *b)
 {
     struct tensor dx = tensor_gather(b, b->dx);
+    b->split->embeds(b);
     struct op op = build_op(b, OP_EMBED_GRAD);
     op.t[0] = build_batch(b, b->micro)->tokens;
     op.t[1] = dx;

@@ -71,10 +71,11 @@ enum { BUILD_COPY_STREAM = 1 + PLAN_CHANNELS, BUILD_STREAMS };
  */
 struct build_context {
     int n, me;
-    int64_t sequence;             /* rows of a sample here; cp = 1: all */
-    struct shape_cut cut;         /* which of them */
-    struct tensor own, kv[2];     /* own keys; ring: those of another rank, in turn */
-    struct tensor part, part_lse; /* ring: of one block, before it is merged */
+    int64_t sequence;         /* rows of a sample here; cp = 1: all */
+    struct shape_cut cut;     /* which of them */
+    struct tensor own, kv[2]; /* own keys; ring: those of another rank, in turn; ulysses: the sum of
+                                 gradients of copies, and those of one more */
+    struct tensor part, part_lse;                /* ring: of one block, before it is merged */
     struct tensor grad[2], arrived[2], own_grad; /* ring: dkv made here, come from before, of own */
     struct tensor gathered, all, all_grad; /* all-gather: as ranks send them; in order; gradients */
     struct tensor sent, received, turned;  /* ulysses: around an all-to-all; samples in order */
@@ -195,6 +196,8 @@ struct build {
  *             are one use. With a tied head the head uses UNIT_EMBEDDING as well.
  *   done      no later op before the next use() of `unit` reads its weights; b->last is the last
  *             that did. use and done of a unit alternate.
+ *   embeds    the next compute op adds to the gradient of the embeddings; that of a head that shares
+ *             them began before.
  *   finished  the gradient of `tensor` is complete in this micro-batch once the ops after[stream]
  *             have run (-1: none on that stream; after[0] is a compute op). Called when
  *             b->hand_over, in arena order, all tensors.
@@ -216,6 +219,7 @@ struct split {
     bool (*hand_over)(const struct build *b);
     void (*use)(struct build *b, int unit);
     void (*done)(struct build *b, int unit);
+    void (*embeds)(struct build *b);
     void (*finished)(struct build *b, int tensor, const int *after);
     void (*micro_end)(struct build *b);
     void (*reduce)(struct build *b);
@@ -421,9 +425,10 @@ enum axis context_dense_axis(const struct layout *layout);
 int context_check(const struct model *model, const struct layout *layout,
                   const struct policy *policy);
 
-/* Fill b->cp; take its memory. */
+/* Fill b->cp; take its memory. context_qkv: elements of the qkv of a layer, as attention reads it. */
 void context_open(struct build *b);
 void context_arenas(struct build *b);
+int64_t context_qkv(const struct build *b);
 
 /* Of a layer whose qkv is there, with cp > 1: hand out heads (ulysses; in place of qkv); attention;
  * fetch keys for backward ahead; its gradient, from `narrow` into `wide`. */

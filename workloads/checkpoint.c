@@ -38,8 +38,8 @@ static bool hold_the_same(const struct layout *layout)
 /* Which of the ranks that hold the same state this one is, and how many they are. */
 static int replica(const struct layout *layout, int *n)
 {
-    if (layout->degrees.ep > 1) {
-        bool same = hold_the_same(layout);
+    if (layout->degrees.ep > 1) { /* sharded: each has experts that no other has */
+        bool same = layout->degrees.shard == 1 && hold_the_same(layout);
         *n = same ? layout->group[AXIS_EDP].size : 1;
         return same ? layout->group[AXIS_EDP].me : 0;
     }

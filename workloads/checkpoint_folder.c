@@ -115,24 +115,41 @@ int checkpoint_find(const char *given, char *folder, size_t size, char *previous
     return 0;
 }
 
+/* A step gets a name that says what happens to it, so that what a kill leaves is known as such. */
+static void rename_to_remove(const char *folder, char *out, size_t size)
+{
+    const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
+    int64_t step = step_of(name);
+    snprintf(out, size, "%.*sremoving-%lld.tmp", (int)(name - folder), folder, (long long)step);
+    if (step < 0 || rename(folder, out) != 0)
+        snprintf(out, size, "%s", folder);
+}
+
+/* Files of shards, and the notes that ranks leave each other while they save (driver/checkpoint_save.h). */
+static bool is_ours(const char *name)
+{
+    size_t n = strlen(name);
+    return (n > 3 && strcmp(name + n - 3, ".h5") == 0) ||
+           (strncmp(name, "shard-", 6) == 0 && strstr(name, ".json") != NULL);
+}
+
 void checkpoint_remove(const char *folder)
 {
-    char path[CHECKPOINT_PATH + 300];
-    DIR *list = opendir(folder);
+    char going[CHECKPOINT_PATH], path[CHECKPOINT_PATH + 300];
+    rename_to_remove(folder, going, sizeof going);
+    DIR *list = opendir(going);
     if (list == NULL)
         return;
-    checkpoint_path(path, sizeof path, folder, "manifest.json");
+    checkpoint_path(path, sizeof path, going, "manifest.json");
     if (unlink(path) == 0)
-        (void)checkpoint_sync_folder(folder); /* no longer a checkpoint, before it is half of one */
+        (void)checkpoint_sync_folder(going); /* no longer a checkpoint, before it is half of one */
     for (struct dirent *entry; (entry = readdir(list)) != NULL;) {
-        size_t n = strlen(entry->d_name);
-        bool ours = (n > 3 && strcmp(entry->d_name + n - 3, ".h5") == 0);
-        checkpoint_path(path, sizeof path, folder, entry->d_name);
-        if (ours)
+        checkpoint_path(path, sizeof path, going, entry->d_name);
+        if (is_ours(entry->d_name))
             unlink(path);
     }
     closedir(list);
-    rmdir(folder);
+    rmdir(going);
 }
 
 void checkpoint_prune(const char *root, int64_t keep)

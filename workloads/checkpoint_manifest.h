@@ -3,6 +3,7 @@
  *
  *   D/step-0000000120/   manifest.json  rank-00000.h5 ... (or state.h5)     published
  *   D/saving-0.tmp/      the same while it is being written                 not a checkpoint
+ *   D/removing-120.tmp/  the same while it is being removed                 not a checkpoint
  *
  * The manifest names every file with its size, and every part of a tensor in it with its hash
  * (XXH3, 64 bits), the small state, and the terms that must be the same to go on. It is written last:
@@ -78,7 +79,8 @@ void checkpoint_step_folder(const char *root, int64_t step, char *out, size_t si
 int checkpoint_find(const char *given, char *folder, size_t size, char *previous,
                     size_t previous_size);
 
-/* Remove a folder that holds a checkpoint's files; its manifest goes first. Best effort. */
+/* Remove a folder that holds a checkpoint's files: it is renamed, then its manifest goes first. Best
+ * effort. */
 void checkpoint_remove(const char *folder);
 
 /* Remove all but the newest `keep` published steps (0: keep all). */

@@ -6,6 +6,7 @@
 #include <linux/aio_abi.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 _Static_assert(sizeof(struct iocb) <= sizeof((struct checkpoint_pipe_slot){0}.control),
@@ -63,14 +64,15 @@ static int move(const struct checkpoint_pipe *pipe, unsigned char *memory, size_
     return 0;
 }
 
-/* At least one operation that is under way ends. */
-static int reap(struct checkpoint_pipe *pipe)
+/* At least so many operations that are under way end; 0: those that have. */
+static int reap(struct checkpoint_pipe *pipe, long least)
 {
     struct io_event events[CHECKPOINT_PIPE_DEPTH];
+    struct timespec at_once = {0, 0};
     long n;
     do
-        n = syscall(SYS_io_getevents, (aio_context_t)pipe->context, 1L, (long)CHECKPOINT_PIPE_DEPTH,
-                    events, NULL);
+        n = syscall(SYS_io_getevents, (aio_context_t)pipe->context, least,
+                    (long)CHECKPOINT_PIPE_DEPTH, events, least > 0 ? NULL : &at_once);
     while (n < 0 && errno == EINTR);
     if (n < 0)
         return errno;
@@ -92,7 +94,7 @@ int checkpoint_pipe_wait(struct checkpoint_pipe *pipe, int64_t index)
     while (pipe->landed <= index && pipe->landed < pipe->posted) {
         struct checkpoint_pipe_slot *slot = &pipe->slot[pipe->landed % CHECKPOINT_PIPE_DEPTH];
         while (slot->busy && code == 0)
-            code = reap(pipe);
+            code = reap(pipe, 1);
         if (code != 0)
             return code;
         pipe->landed++;
@@ -100,6 +102,19 @@ int checkpoint_pipe_wait(struct checkpoint_pipe *pipe, int64_t index)
             return slot->code;
     }
     return 0;
+}
+
+bool checkpoint_pipe_room(struct checkpoint_pipe *pipe)
+{
+    if (pipe->under_way > 0)
+        (void)reap(pipe, 0);
+    while (pipe->landed < pipe->posted) { /* one that failed is left to be waited for */
+        const struct checkpoint_pipe_slot *slot = &pipe->slot[pipe->landed % CHECKPOINT_PIPE_DEPTH];
+        if (slot->busy || slot->code != 0)
+            break;
+        pipe->landed++;
+    }
+    return pipe->posted - pipe->landed < CHECKPOINT_PIPE_DEPTH;
 }
 
 static bool submit(struct checkpoint_pipe *pipe, int index, void *memory, size_t bytes, int64_t at)
@@ -143,7 +158,7 @@ int checkpoint_pipe_sync(struct checkpoint_pipe *pipe)
 
 void checkpoint_pipe_close(struct checkpoint_pipe *pipe)
 {
-    while (pipe->under_way > 0 && reap(pipe) == 0)
+    while (pipe->under_way > 0 && reap(pipe, 1) == 0)
         ;
     if (pipe->fd > 0)
         close(pipe->fd);

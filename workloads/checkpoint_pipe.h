@@ -12,7 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CHECKPOINT_PIPE_DEPTH = 4 };
+/* Deep, so that the disk has work while a nice thread waits for its turn. */
+enum { CHECKPOINT_PIPE_DEPTH = 16 };
 
 /*
  * What io_submit needs, made by the first pipe that can use it and kept by who opens pipes one after
@@ -39,6 +40,8 @@ struct checkpoint_pipe {
 /* Open an existing file. */
 int checkpoint_pipe_open(struct checkpoint_pipe *pipe, const char *path, bool writes, bool direct,
                          unsigned long *context);
+/* Could one be posted without waiting? Takes note of what has landed. */
+bool checkpoint_pipe_room(struct checkpoint_pipe *pipe);
 /* Start one operation; waits for the oldest when CHECKPOINT_PIPE_DEPTH are under way. */
 int checkpoint_pipe_post(struct checkpoint_pipe *pipe, void *memory, size_t bytes, int64_t at);
 /* Until operation `index` (from 0 in the order of posting) has landed. */

@@ -16,7 +16,10 @@
 #include "base/units.h"
 #include "workloads/checkpoint_pipe.h"
 
-enum { QUEUE = 16 };
+enum {
+    QUEUE = 16,
+    ASIDE = 2, /* CPUs that must be left: of one alone, others may have made a worse place */
+};
 
 struct job { /* a save, or a call */
     struct checkpoint_save *save;
@@ -54,7 +57,7 @@ static void step_aside(const struct checkpoint_writer *writer)
     if (writer->launch_cpu < 0 || sched_getaffinity(0, sizeof cpus, &cpus) != 0)
         return;
     CPU_CLR((size_t)writer->launch_cpu, &cpus);
-    if (CPU_COUNT(&cpus) > 0)
+    if (CPU_COUNT(&cpus) >= ASIDE)
         (void)sched_setaffinity(0, sizeof cpus, &cpus);
 }
 
@@ -102,15 +105,16 @@ static void hash_chunk(struct hasher *hasher, const struct checkpoint_save *save
 
 /* ---- one save ---- */
 
-/* Wait until chunk `index` may be written. False: the save has been given up. */
-static bool await_ready(struct checkpoint_writer *writer, struct checkpoint_save *save, int index)
+/* Chunks that may be written: more than `least`, waited for when `wait`. -1: the save was given up. */
+static int await_ready(struct checkpoint_writer *writer, struct checkpoint_save *save, int least,
+                       bool wait)
 {
     pthread_mutex_lock(&writer->lock);
-    while (save->ready <= index && save->code == 0)
+    while (wait && save->ready <= least && save->code == 0)
         pthread_cond_wait(&writer->changed, &writer->lock);
-    bool go_on = save->code == 0;
+    int ready = save->code == 0 ? save->ready : -1;
     pthread_mutex_unlock(&writer->lock);
-    return go_on;
+    return ready;
 }
 
 static bool goes_on(struct checkpoint_writer *writer, const struct checkpoint_save *save)
@@ -119,14 +123,6 @@ static bool goes_on(struct checkpoint_writer *writer, const struct checkpoint_sa
     bool go_on = save->code == 0;
     pthread_mutex_unlock(&writer->lock);
     return go_on;
-}
-
-static void let_go(struct checkpoint_writer *writer, struct checkpoint_save *save, int chunks)
-{
-    pthread_mutex_lock(&writer->lock);
-    save->taken = chunks;
-    pthread_cond_broadcast(&writer->changed);
-    pthread_mutex_unlock(&writer->lock);
 }
 
 static void keep_failure(struct checkpoint_writer *writer, struct checkpoint_save *save, int code)
@@ -140,13 +136,27 @@ static void keep_failure(struct checkpoint_writer *writer, struct checkpoint_sav
     pthread_mutex_unlock(&writer->lock);
 }
 
-static void note_progress(struct checkpoint_save *save, int64_t done, int64_t all)
+/* By what has landed. */
+static void note_progress(struct checkpoint_save *save, const struct checkpoint_pipe *pipe)
 {
+    int64_t all = CHECKPOINT_ARRAYS * save->place.padded * (int64_t)sizeof(float);
     int64_t now = units_now_ns();
-    if (save->quarter_ns == 0 && 4 * done >= all)
+    while (save->landed < pipe->landed && save->landed < save->n_chunks)
+        save->landed_bytes += save->chunks[save->landed++].n * (int64_t)sizeof(float);
+    if (save->quarter_ns == 0 && 4 * save->landed_bytes >= all)
         save->quarter_ns = now;
-    if (save->three_quarters_ns == 0 && 4 * done >= 3 * all)
+    if (save->three_quarters_ns == 0 && 4 * save->landed_bytes >= 3 * all)
         save->three_quarters_ns = now;
+}
+
+static int land_all(struct checkpoint_save *save, struct checkpoint_pipe *pipe)
+{
+    int code = 0;
+    while (code == 0 && pipe->landed < pipe->posted) {
+        code = checkpoint_pipe_wait(pipe, pipe->landed);
+        note_progress(save, pipe);
+    }
+    return code;
 }
 
 static void hold_back(const struct checkpoint_save *save, int64_t done)
@@ -159,28 +169,35 @@ static void hold_back(const struct checkpoint_save *save, int64_t done)
         units_sleep_ns(ahead);
 }
 
-/* Chunk i is on its way while it is hashed; it is let go of when it has landed. */
+static int post_chunk(struct checkpoint_save *save, struct checkpoint_pipe *pipe, int index)
+{
+    const struct checkpoint_chunk *chunk = &save->chunks[index];
+    int64_t bytes = chunk->n * (int64_t)sizeof(float), done = save->given_bytes;
+    int64_t at = save->place.array[chunk->array] + chunk->first * (int64_t)sizeof(float);
+    hold_back(save, done);
+    int code = checkpoint_pipe_post(pipe, (void *)(uintptr_t)chunk->data, (size_t)bytes, at);
+    save->posted_ns = units_now_ns();
+    save->given_bytes = done + bytes;
+    return code;
+}
+
+/* All that is ready and fits is on its way before any of it is hashed: a nice thread gets its turn late,
+ * and the disk shall not wait for it. */
 static int write_chunks(struct checkpoint_writer *writer, struct checkpoint_save *save,
                         struct checkpoint_pipe *pipe, struct hasher *hasher)
 {
-    int64_t all = CHECKPOINT_ARRAYS * save->place.padded * (int64_t)sizeof(float), done = 0;
-    int code = 0, landed = 0;
-    for (int i = 0; i < save->n_chunks && code == 0; i++) {
-        const struct checkpoint_chunk *chunk = &save->chunks[i];
-        size_t bytes = (size_t)chunk->n * sizeof(float);
-        if (!await_ready(writer, save, i))
+    int code = 0, posted = 0, hashed = 0;
+    while (code == 0 && hashed < save->n_chunks) {
+        bool caught_up = hashed == posted;
+        int ready = await_ready(writer, save, posted, caught_up && posted < save->n_chunks);
+        if (ready < 0)
             return 0;
-        hold_back(save, done);
-        code = checkpoint_pipe_post(pipe, (void *)(uintptr_t)chunk->data, bytes,
-                                    save->place.array[chunk->array] +
-                                        chunk->first * (int64_t)sizeof(float));
-        hash_chunk(hasher, save, chunk);
-        done += (int64_t)bytes;
-        if (pipe->landed > landed) {
-            landed = (int)pipe->landed;
-            let_go(writer, save, landed);
-        }
-        note_progress(save, done, all);
+        bool room = checkpoint_pipe_room(pipe);
+        note_progress(save, pipe);
+        if (posted < ready && (caught_up || room))
+            code = post_chunk(save, pipe, posted++);
+        else
+            hash_chunk(hasher, save, &save->chunks[hashed++]);
     }
     return code;
 }
@@ -201,6 +218,9 @@ static void write_save(struct checkpoint_writer *writer, struct checkpoint_save 
         code = checkpoint_pipe_post(&pipe, (void *)(uintptr_t)save->small, CHECKPOINT_ALIGN,
                                     save->place.small);
     }
+    if (code == 0 && goes_on(writer, save))
+        code = land_all(save, &pipe);
+    save->landed_ns = units_now_ns();
     if (code == 0 && goes_on(writer, save))
         code = checkpoint_pipe_sync(&pipe);
     checkpoint_pipe_close(&pipe);
@@ -231,7 +251,6 @@ static void *work(void *arg)
         pthread_mutex_lock(&writer->lock);
         if (job.save != NULL) {
             job.save->done = true;
-            job.save->taken = job.save->n_chunks;
         } else {
             writer->calls--;
         }
@@ -287,9 +306,11 @@ static void queue_job(struct checkpoint_writer *writer, struct job job)
 
 void checkpoint_writer_give(struct checkpoint_writer *writer, struct checkpoint_save *save)
 {
-    save->ready = save->taken = save->code = 0;
+    save->ready = save->code = 0;
     save->done = false;
     save->quarter_ns = save->three_quarters_ns = save->begin_ns = save->end_ns = 0;
+    save->posted_ns = save->landed_ns = save->given_bytes = save->landed_bytes = 0;
+    save->landed = 0;
     queue_job(writer, (struct job){.save = save});
 }
 
@@ -338,15 +359,6 @@ void checkpoint_save_wait(struct checkpoint_writer *writer, const struct checkpo
 {
     pthread_mutex_lock(&writer->lock);
     while (!save->done)
-        pthread_cond_wait(&writer->changed, &writer->lock);
-    pthread_mutex_unlock(&writer->lock);
-}
-
-void checkpoint_save_wait_chunk(struct checkpoint_writer *writer,
-                                const struct checkpoint_save *save, int index)
-{
-    pthread_mutex_lock(&writer->lock);
-    while (save->taken <= index && !save->done && save->code == 0)
         pthread_cond_wait(&writer->changed, &writer->lock);
     pthread_mutex_unlock(&writer->lock);
 }

@@ -2,10 +2,11 @@
  * checkpoint_write: the one thread of a rank that brings staged bytes to storage.
  *
  * The thread takes one save at a time: the chunks of an image, in order, as each is declared ready.
- * It writes a chunk with O_DIRECT (Linux native asynchronous I/O, a few in flight; plain pwrite where
- * the file system takes no direct I/O), and hashes it while it is on its way, part by part. When all
+ * It writes with O_DIRECT (Linux native asynchronous I/O, up to CHECKPOINT_PIPE_DEPTH chunks in flight; plain
+ * pwrite where the file system takes no direct I/O), and hashes what is on its way, part by part. When all
  * have been written it writes the small state, and fsyncs. The thread is nice and of low I/O
- * priority, and stays off the core that the launch thread was on when it began, where there are others.
+ * priority, and stays off the core that the launch thread was on when it began, where there are several
+ * others.
  *
  * It calls no MPI, no HDF5 and no device. What goes wrong is kept in the save, in words; the rest of
  * that save is then skipped.
@@ -45,12 +46,14 @@ struct checkpoint_save {
     uint64_t small_hash;
     bool was_direct;
     int64_t begin_ns, quarter_ns, three_quarters_ns, end_ns; /* written so far; all, and fsynced */
-    int code;                                                /* 0, or FAIL_FILE and: */
+    int64_t posted_ns, landed_ns;      /* the last write has begun; all have ended */
+    int64_t given_bytes, landed_bytes; /* to the disk so far */
+    int landed;                        /* chunks that are there */
+    int code;                          /* 0, or FAIL_FILE and: */
     char why[CHECKPOINT_PATH + 256];
 
     /* Shared. */
     int ready; /* chunks that have been declared ready */
-    int taken; /* chunks that the writer has written and let go of */
     bool done;
 };
 
@@ -79,8 +82,5 @@ bool checkpoint_writer_called(struct checkpoint_writer *writer); /* no call is o
 
 bool checkpoint_save_done(struct checkpoint_writer *writer, const struct checkpoint_save *save);
 void checkpoint_save_wait(struct checkpoint_writer *writer, const struct checkpoint_save *save);
-/* Until chunk `index` has been let go of, or the save has ended. */
-void checkpoint_save_wait_chunk(struct checkpoint_writer *writer,
-                                const struct checkpoint_save *save, int index);
 
 #endif

@@ -68,7 +68,7 @@ static int check_heads(const struct model *model, const struct layout *layout)
     int tp = layout->group[AXIS_TP].size, cp = layout->group[AXIS_CP].size;
     int64_t heads = model->heads / tp, kv = tp > model->kv_heads ? 1 : model->kv_heads / tp;
     int most = cp;
-    while (heads % most != 0 || kv % most != 0)
+    while (heads % most != 0 || (kv % most != 0 && most % kv != 0))
         most--;
     if (most == cp)
         return 0;

@@ -19,12 +19,14 @@
  * early and a late chunk. Backward gathers them again and scatters the sum of dk and dv.
  *
  * Ulysses: an all-to-all gives each rank all rows of heads / cp heads, another one turns the
- * output back; both kinds of heads have to divide.
+ * output back; query heads have to divide. Where ranks are more than kv heads, and a multiple of them,
+ * each kv head goes to all whose queries read it, and the owner of a row sums what they send back.
  *
  * Calls of a layer and micro-batch, KV = bytes of the keys and values that a rank holds:
  *   ring        forward cp - 1 exchanges of KV; backward cp - 1 of KV and cp - 1 of as many gradients
  *   all-gather  forward (cp - 1) KV; backward twice that
- *   ulysses     (cp - 1) / cp of qkv and of the output of a rank; backward the same
+ *   ulysses     (cp - 1) / cp of qkv and of the output of a rank; backward the same; at least a kv head
+ *               for each rank
  */
 #ifndef WORKLOADS_CONTEXT_H
 #define WORKLOADS_CONTEXT_H

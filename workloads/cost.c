@@ -154,6 +154,9 @@ static double elements_of(const struct op *op)
     case OP_MOVE:
         return (double)op->shape.move.n[0] * (double)op->shape.move.n[1] *
                (double)op->shape.move.width;
+    case OP_SWIGLU:
+    case OP_SWIGLU_GRAD:
+        return (double)rows_now(&op->shape.rows) * (double)op->shape.rows.width;
     default:
         return (double)op->shape.rows.rows * (double)op->shape.rows.width;
     }
@@ -208,7 +211,7 @@ void cost_work(const struct op *op, struct cost_work *out)
     } else if (op->kind == OP_CAST) {
         out->bytes = (double)op->shape.cast.n * (double)(dtype_size((int)op->shape.cast.from) +
                                                          dtype_size((int)op->shape.cast.to));
-    } else if (op->kind != OP_CLIP && op->kind != OP_COLLECTIVE) {
+    } else if (op->kind != OP_CLIP && op->kind != OP_COUNTS && op->kind != OP_COLLECTIVE) {
         struct stream per = stream_of(op);
         double n = elements_of(op);
         out->other_flops = per.flops * n;

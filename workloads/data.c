@@ -246,6 +246,7 @@ const struct split split_replicas = {
     .hand_over = replicas_hand_over,
     .use = nothing_of_unit,
     .done = nothing_of_unit,
+    .embeds = nothing,
     .finished = replicas_finished,
     .micro_end = nothing,
     .reduce = replicas_reduce,

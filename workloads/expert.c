@@ -31,24 +31,16 @@ static int check_degrees(const struct model *m, const struct degrees *d)
                 (long long)m->experts, m->name, below);
 }
 
-static int check_absent(const struct model *m, const struct degrees *d, const struct policy *p)
+static int check_absent(const struct model *m, const struct policy *p)
 {
     if (m->style != MODEL_LLAMA)
         return fail(
             FAIL_ABSENT,
             "model %s: this version has experts of style llama (gated, without biases) alone",
             m->name);
-    if (d->shard > 1 && (d->ep > 1 || d->etp != d->tp))
-        return fail(FAIL_ABSENT,
-                    "layout: shard=%d with ep=%d etp=%d: this version shards experts only where ep "
-                    "is 1 and etp is tp",
-                    d->shard, d->ep, d->etp);
     if (p->recompute == RECOMPUTE_MLP)
         return fail(FAIL_ABSENT, "recompute: mlp with a model of experts is not in this version; "
                                  "choose none, selective or full");
-    if (p->routing.kind == ROUTING_LEARNED && p->routing.capacity == 0)
-        return fail(FAIL_ABSENT, "--capacity: none with --routing learned (dropless) is not in "
-                                 "this version; choose a factor, such as 1.25");
     return 0;
 }
 
@@ -89,7 +81,7 @@ int expert_check(const struct model *model, const struct layout *layout,
                     d->ep, d->etp, model->name);
     if (model->experts == 0)
         return 0;
-    TRY(check_absent(model, d, policy));
+    TRY(check_absent(model, policy));
     TRY(check_degrees(model, d));
     TRY(check_widths(model, d, policy));
 out:
@@ -228,6 +220,7 @@ void expert_arenas(struct build *b)
     x->dlogits = build_take_wide(b, BUFFER_TEMPORARY, x->rows * x->n);
     x->dnarrow =
         b->plan->dtype == DTYPE_F32 ? x->dlogits : build_take(b, BUFFER_TEMPORARY, x->rows * x->n);
+    expert_take_counts(b);
     b->plan->load = plan_take(b->plan, BUFFER_TEMPORARY,
                               b->model->layers * (x->n + 3) * (int64_t)sizeof(double));
 }

@@ -20,7 +20,7 @@
  * Balanced and skewed routing: the counts of all ranks of the group are known here, and every buffer
  * has the size of its largest micro-batch. Learned: each expert gets min(N, b C) rows from each rank,
  * C its slots of a sequence, the rest zero rows. The exchange is an all-to-all where all parts are
- * equal, else an all-to-all-v.
+ * equal, else an all-to-all-v. Without a capacity (dropless) counts.h says what is known when.
  */
 #ifndef WORKLOADS_EXPERT_H
 #define WORKLOADS_EXPERT_H
@@ -38,6 +38,10 @@ struct expert_exchange {
     int64_t *rows;  /* [blocks] */
     int32_t *which; /* [blocks] */
     int64_t rows_valid;
+    /* dropless, else NULL and none: `received` is the most, this what there is; counts of the rows that
+     * go and come */
+    int64_t *now;
+    struct tensor counts, arrived;
 };
 
 /* What a layer keeps for its backward. */
@@ -66,6 +70,16 @@ struct expert {
 
 /* Fill that of a layer and micro-batch; counts[ep][E] is room to work in. */
 void expert_make_exchange(struct build *b, int layer, int micro, int64_t *counts);
+
+/* Dropless: memory of the counts of every layer and micro-batch. */
+void expert_take_counts(struct build *b);
+
+/* expert_send.c. Rows of the send buffer to the experts' ranks, or rows of theirs back; the op, -1 with
+ * ep = 1. Dropless: how many rows go where, to those who get them (-1 too where plans know it), and
+ * then the host waits for that. */
+int expert_send(struct build *b, struct tensor from, struct tensor to, bool back);
+int expert_send_counts(struct build *b);
+void expert_await_counts(struct build *b, int sent);
 
 /* Of the current layer and micro-batch; its routing, but for `sent` and `first`. */
 struct expert_exchange *expert_exchange_of(const struct build *b);

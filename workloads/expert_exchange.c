@@ -1,6 +1,7 @@
 /* What layers of experts send each other, micro-batch by micro-batch. */
 #include "base/err.h"
 #include "base/rng.h"
+#include "workloads/counts.h"
 #include "workloads/expert.h"
 
 /* What member `m` of the expert group routes: whose rows, from where in the global batch. */
@@ -86,7 +87,9 @@ static void count_rows(const struct build *b, int layer, int micro, int64_t *cou
         each = each < x->rows ? each : x->rows;
         if (balanced)
             each = x->rows * x->top_k / x->n;
-        if (r.kind != ROUTING_LEARNED && !balanced)
+        if (routing_is_dropless(&b->policy->routing))
+            counts_even(x->rows * x->top_k, x->n, to);
+        else if (r.kind != ROUTING_LEARNED && !balanced)
             counts_of(&r, to);
         else
             for (int e = 0; e < x->n; e++)
@@ -139,6 +142,31 @@ static void list_blocks(const struct expert *x, const int64_t *counts, struct ex
         }
 }
 
+/* What comes is counted in every step: room for the most, and so far what even routing gives. */
+static void count_later(struct build *b, struct expert_exchange *out)
+{
+    const struct expert *x = b->expert;
+    out->now = plan_keep(b->plan, sizeof *out->now);
+    *out->now = out->received;
+    out->received = counts_most(x->rows, x->top_k, x->n, x->ep);
+    out->count = out->sent * b->h;
+    out->even = false;
+}
+
+void expert_take_counts(struct build *b)
+{
+    struct expert *x = b->expert;
+    int micros = b->plan->micro_batches;
+    int64_t bytes = x->n * (int64_t)sizeof(int32_t);
+    for (int i = 0; i < (int)b->model->layers * micros; i++) {
+        struct expert_exchange *e = &x->exchange[i];
+        if (e->now == NULL || !pipeline_holds(b, i / micros))
+            continue;
+        e->counts = plan_take(b->plan, BUFFER_TEMPORARY, bytes);
+        e->arrived = x->ep > 1 ? plan_take(b->plan, BUFFER_TEMPORARY, bytes) : e->counts;
+    }
+}
+
 void expert_make_exchange(struct build *b, int layer, int micro, int64_t *counts)
 {
     struct expert *x = b->expert;
@@ -163,6 +191,8 @@ void expert_make_exchange(struct build *b, int layer, int micro, int64_t *counts
     list_blocks(x, counts, out);
     bool exact = b->policy->routing.kind != ROUTING_LEARNED && b->policy->routing.capacity == 0;
     out->rows_valid = exact ? out->received : x->rows * x->top_k;
+    if (routing_is_dropless(&b->policy->routing))
+        count_later(b, out);
     x->most_sent = out->sent > x->most_sent ? out->sent : x->most_sent;
     x->most_received = out->received > x->most_received ? out->received : x->most_received;
 }

@@ -13,7 +13,7 @@ static struct op route_op(const struct build *b, enum op_kind kind)
     struct op op = build_op(b, kind);
     op.shape.route = expert_route(b);
     op.shape.route.sent = e->sent;
-    op.shape.route.first = e->first;
+    op.shape.route.first = e->now == NULL ? e->first : NULL;
     op.t[0] = l->logits;
     op.t[1] = l->experts;
     return op;
@@ -25,22 +25,6 @@ static struct shape_permute permute_shape(const struct build *b)
                                   .sent = expert_exchange_of(b)->sent,
                                   .width = b->h,
                                   .top_k = b->expert->top_k};
-}
-
-/* Rows of the send buffer to the experts' ranks, or rows of theirs back; the op, -1 with ep = 1. */
-static int exchange(struct build *b, struct tensor from, struct tensor to, bool back)
-{
-    const struct expert_exchange *e = expert_exchange_of(b);
-    struct build_call call = {.kind = e->even ? COLL_ALL_TO_ALL : COLL_ALL_TO_ALL_V,
-                              .axis = AXIS_EP,
-                              .dtype = b->plan->dtype,
-                              .count = e->count,
-                              .phase = b->phase,
-                              .send = from,
-                              .receive = to,
-                              .send_parts = back ? e->receive : e->send,
-                              .receive_parts = back ? e->send : e->receive};
-    return b->expert->ep > 1 ? build_collective(b, &call, b->last) : -1;
 }
 
 static int grouped(struct build *b, enum grouped_form form, struct tensor t0, struct tensor t1,
@@ -59,18 +43,23 @@ static int grouped(struct build *b, enum grouped_form form, struct tensor t0, st
                                               .matrices = b->expert->local,
                                               .n = n,
                                               .k = k,
-                                              .rows_valid = e->rows_valid};
+                                              .rows_valid = e->rows_valid,
+                                              .now = e->now};
     return build_add(b, &op);
 }
 
+/* Of the experts, or of shared ones. */
 static void swiglu(struct build *b, enum op_kind kind, struct tensor dy, struct tensor x,
-                   struct tensor y, int64_t rows, int64_t width)
+                   struct tensor y, bool shared)
 {
+    const struct expert_exchange *e = expert_exchange_of(b);
     struct op op = build_op(b, kind);
     op.t[0] = kind == OP_SWIGLU ? x : dy;
     op.t[1] = kind == OP_SWIGLU ? y : x;
     op.t[2] = kind == OP_SWIGLU ? no_tensor : x;
-    op.shape.rows = (struct shape_rows){.rows = rows, .width = width};
+    op.shape.rows =
+        shared ? (struct shape_rows){.rows = b->rows, .width = b->f}
+               : (struct shape_rows){.rows = e->received, .width = b->expert->inner, .now = e->now};
     build_add(b, &op);
 }
 
@@ -152,6 +141,7 @@ static void router(struct build *b, struct tensor x)
     op.t[4] = l->source;
     op.t[5] = build_at(b->plan->load, b->layer * (e->n + 3), sizeof(double));
     op.t[6] = l->share;
+    op.t[7] = expert_exchange_of(b)->counts;
     build_add(b, &op);
 }
 
@@ -225,7 +215,7 @@ static void shared_inner(struct build *b, const struct layer_activations *a, str
     if (!has_shared(b))
         return;
     product(b, all, build_layer_tensor(b, MLP_FC_W), true, a->fc, 0);
-    swiglu(b, OP_SWIGLU, no_tensor, a->fc, a->mlp, b->rows, b->f);
+    swiglu(b, OP_SWIGLU, no_tensor, a->fc, a->mlp, true);
 }
 
 void expert_inner(struct build *b, const struct layer_activations *a)
@@ -235,15 +225,17 @@ void expert_inner(struct build *b, const struct layer_activations *a)
     struct tensor all = gather_rows(b, a->ln_2), x = routed_rows(b, a->ln_2, all);
     int fc = build_layer_tensor(b, EXPERT_FC_W), proj = build_layer_tensor(b, EXPERT_PROJ_W);
     router(b, x);
+    int sent = expert_send_counts(b);
     permute(b, x, e->ep > 1 ? e->a : l->received);
-    int sent = exchange(b, e->a, l->received, false);
+    expert_await_counts(b, sent);
+    sent = expert_send(b, e->a, l->received, false);
     shared_inner(b, a, all);
     build_await(b, sent);
     grouped(b, GROUPED_FORWARD, l->received, build_weight(b, fc), l->fc, 2 * e->inner, b->h);
-    swiglu(b, OP_SWIGLU, no_tensor, l->fc, l->act, expert_exchange_of(b)->received, e->inner);
+    swiglu(b, OP_SWIGLU, no_tensor, l->fc, l->act, false);
     grouped(b, GROUPED_FORWARD, l->act, build_weight(b, proj), e->ep > 1 ? e->b : l->returned, b->h,
             e->inner);
-    build_await(b, exchange(b, e->b, l->returned, true));
+    build_await(b, expert_send(b, e->b, l->returned, true));
 }
 
 static void combine(struct build *b, struct tensor y, struct tensor gates, struct tensor out,
@@ -299,7 +291,7 @@ static void shared_grad(struct build *b, const struct layer_activations *a, stru
         return;
     product(b, dall, proj, false, b->wide, 0);
     product_grad(b, dall, a->mlp, proj);
-    swiglu(b, OP_SWIGLU_GRAD, b->wide, a->fc, a->fc, b->rows, b->f);
+    swiglu(b, OP_SWIGLU_GRAD, b->wide, a->fc, a->fc, true);
 }
 
 static void finish_experts(struct build *b, int which)
@@ -319,9 +311,9 @@ static int experts_grad(struct build *b)
     grouped(b, GROUPED_WEIGHT, e->b, l->act, build_gradient(b, proj), b->h, e->inner);
     finish_experts(b, EXPERT_PROJ_W);
     build_report(b, proj + e->local - 1);
-    swiglu(b, OP_SWIGLU_GRAD, e->dact, l->fc, l->fc, expert_exchange_of(b)->received, e->inner);
+    swiglu(b, OP_SWIGLU_GRAD, e->dact, l->fc, l->fc, false);
     grouped(b, GROUPED_INPUT, l->fc, build_weight(b, fc), e->a, 2 * e->inner, b->h);
-    int sent = exchange(b, e->a, e->b, true);
+    int sent = expert_send(b, e->a, e->b, true);
     grouped(b, GROUPED_WEIGHT, l->fc, l->received, build_gradient(b, fc), 2 * e->inner, b->h);
     finish_experts(b, EXPERT_FC_W);
     build_report(b, fc + e->local - 1);
@@ -333,7 +325,7 @@ void expert_grad(struct build *b, const struct layer_activations *a)
     struct expert *e = b->expert;
     struct tensor dall = gather_rows(b, b->dx);
     combine_grad(b, routed_rows(b, b->dx, dall), e->ep > 1 ? e->a : e->b);
-    int sent = exchange(b, e->a, e->b, false);
+    int sent = expert_send(b, e->a, e->b, false);
     shared_grad(b, a, dall);
     build_await(b, sent);
     sent = experts_grad(b);

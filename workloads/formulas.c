@@ -147,19 +147,43 @@ static double padded_unit(double elements, int shard)
     return (double)(((int64_t)elements + unit - 1) / unit * unit);
 }
 
+/* Of a layer, and its experts where they go the same way. */
+static double layer_unit(const struct model *m, const struct degrees *d)
+{
+    double experts = formula_expert_apart(d) ? 0 : formula_expert_elements(m, d);
+    return layer_elements(m, d->tp) + experts;
+}
+
 /* Of all stages. */
 static double padded_units(const struct model *m, const struct degrees *d)
 {
-    double layer = layer_elements(m, d->tp) + formula_expert_elements(m, d);
+    double layer = layer_unit(m, d);
     return (double)m->layers * padded_unit(layer, d->shard) +
            padded_unit(embedding_elements(m, d->tp), d->shard) +
            padded_unit(head_elements(m, d->tp), d->shard) +
            padded_unit(second_table(m, d), d->shard);
 }
 
+static int expert_copies(const struct degrees *d)
+{
+    return d->tp * d->cp * d->dp / (d->ep * d->etp);
+}
+
+double formula_state(const struct model *m, const struct degrees *d)
+{
+    double experts = (double)m->layers * formula_expert_elements(m, d);
+    bool apart = m->experts > 0 && formula_expert_apart(d);
+    if (d->shard == 1)
+        return (formula_parameters(m, d->tp) + second_table(m, d) + experts) / d->pp;
+    int copies = expert_copies(d);
+    double own =
+        apart ? (double)m->layers * padded_unit(experts / (double)m->layers, copies) / copies : 0;
+    return (padded_units(m, d) / d->shard + own) / d->pp;
+}
+
 static double shard_bytes(const struct model *m, const struct degrees *d, const struct policy *p)
 {
-    double layer = layer_elements(m, d->tp) + formula_expert_elements(m, d);
+    double layer = layer_unit(m, d);
     double layers = (double)m->layers * padded_unit(layer, d->shard);
     double embedding = padded_unit(embedding_elements(m, d->tp), d->shard);
     double head = padded_unit(head_elements(m, d->tp), d->shard);
@@ -174,6 +198,22 @@ static double shard_bytes(const struct model *m, const struct degrees *d, const 
         gathered *= micro_batches(d, p);
     double element = p->dtype == DTYPE_BF16 ? 2 : 4;
     return part(d->shard) *
+           ((element * gathered + hand_overs(d, p) * wire_size(p) * all) / d->pp + 2 * 8);
+}
+
+/* Experts that ep divides are units of their own, over the ranks that hold the same: gathered and
+ * reduced as layers are. */
+static double expert_bytes(const struct model *m, const struct degrees *d, const struct policy *p)
+{
+    int edp = expert_copies(d);
+    double all = (double)m->layers * padded_unit(formula_expert_elements(m, d), edp);
+    bool reshards = p->shard_stage == 3 && policy_reshards(p, d->pp);
+    double gathered = (reshards ? 2 : 1) * all, element = p->dtype == DTYPE_BF16 ? 2 : 4;
+    if (m->experts == 0 || !formula_expert_apart(d))
+        return 0;
+    if (reshards || (p->shard_stage == 3 && d->pp == 1))
+        gathered *= micro_batches(d, p);
+    return part(edp) *
            ((element * gathered + hand_overs(d, p) * wire_size(p) * all) / d->pp + 2 * 8);
 }
 
@@ -218,7 +258,8 @@ double formula_bytes(const struct model *m, const struct degrees *d, const struc
     case AXIS_EP:
         return formula_expert_bytes(m, d, p);
     case AXIS_EDP:
-        return formula_expert_gradient(m, d) * wire_size(p) / d->pp;
+        return d->shard > 1 ? expert_bytes(m, d, p)
+                            : formula_expert_gradient(m, d) * wire_size(p) / d->pp;
     case AXIS_PP:
         return d->pp > 1 ? pipeline_bytes(m, d, p) : 0;
     case AXIS_EMBED: /* an all-reduce of two, in fp32, on two of the stages */

@@ -28,7 +28,8 @@
  * With p stages a rank has the p-th part of all that belongs to layers, embeddings and head; the last
  * stage alone sums losses over dp; a tied table is on two stages. The head's input is gathered over tp
  * once more, and its resharded parameters too, since its backward does not follow its forward at once.
- *   ep, edp    formulas_expert.h
+ *   ep, edp    formulas_expert.h. Sharded, experts that ep divides go over edp as the rest over shard: e P
+ *              per gather, g P per scatter, and 1 sum of 8
  */
 #ifndef WORKLOADS_FORMULAS_H
 #define WORKLOADS_FORMULAS_H
@@ -38,6 +39,10 @@
 /* Bytes that one rank sends at least in a step on an axis, the mean of the group. */
 double formula_bytes(const struct model *model, const struct degrees *degrees,
                      const struct policy *policy, enum axis axis);
+
+/* Elements of the master weights, and of each moment, that a rank keeps, padding included: the mean over
+ * tp and the stages. Sharded: of each unit the shard-th part, of experts that ep divides that of edp. */
+double formula_state(const struct model *model, const struct degrees *degrees);
 
 /*
  * Operations of all ranks in a step: launches and calls. Below 0: no closed form (sharded state,

@@ -1,5 +1,7 @@
 #include "workloads/formulas_context.h"
 
+#include <math.h>
+
 /* Elements of the heads that one rank of tp has, a row. */
 static double heads_width(int64_t heads, int64_t head, int tp)
 {
@@ -23,6 +25,8 @@ double formula_context_bytes(const struct model *m, const struct degrees *d, con
     double kv = 2 * rows * heads_width(m->kv_heads, m->head, d->tp);
     if (d->cp == 1)
         return 0;
+    if (p->cp_kind == CP_ULYSSES) /* a kv head at least for each rank */
+        kv = fmax(kv, 2 * rows * n * (double)m->head);
     if (p->cp_kind == CP_ULYSSES)
         return (n - 1) / n * (2 * layers * (q + kv + q) + whole * (q + kv + q) + attention * q);
     return (n - 1) * kv * (3 * layers + whole + attention);
@@ -45,23 +49,27 @@ static void gather_ops(struct formula_context *out)
     out->again_attention = out->again_layer = out->forward;
 }
 
-static void ulysses_ops(const struct policy *p, struct formula_context *out)
+static void ulysses_ops(const struct model *m, const struct degrees *d, const struct policy *p,
+                        struct formula_context *out)
 {
     double turn = p->micro_batch > 1 ? 1 : 0; /* samples of several ranks lie apart */
-    double spread = 3 + 1 + turn, attention = 1 + turn + 1 + 1;
+    double copies = fmax(1, d->cp / fmax(1, (double)(m->kv_heads / d->tp)));
+    double spread = 1 + 2 * copies + 1 + turn, attention = 1 + turn + 1 + 1;
     out->forward = out->again_layer = spread + attention;
     out->again_attention = attention;
-    out->backward = (1 + 1 + turn) + 1 + (turn + 1 + 3);
+    out->backward = (1 + 1 + turn) + 1 + (turn + 1 + 1 + 2 * copies);
+    if (copies > 1)
+        out->backward += (copies - 1) + 1; /* summed, put back */
 }
 
-void formula_context_ops(const struct degrees *d, const struct policy *p,
+void formula_context_ops(const struct model *m, const struct degrees *d, const struct policy *p,
                          struct formula_context *out)
 {
     *out = (struct formula_context){1, 1, 1, 1};
     if (d->cp == 1)
         return;
     if (p->cp_kind == CP_ULYSSES)
-        ulysses_ops(p, out);
+        ulysses_ops(m, d, p, out);
     else if (p->cp_kind == CP_ALL_GATHER)
         gather_ops(out);
     else

@@ -20,7 +20,7 @@ double formula_context_bytes(const struct model *model, const struct degrees *de
 struct formula_context {
     double forward, backward, again_attention, again_layer;
 };
-void formula_context_ops(const struct degrees *degrees, const struct policy *policy,
-                         struct formula_context *out);
+void formula_context_ops(const struct model *model, const struct degrees *degrees,
+                         const struct policy *policy, struct formula_context *out);
 
 #endif

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "workloads/counts.h"
 #include "workloads/formulas_context.h"
 
 static double part(int n)
@@ -61,11 +62,19 @@ void formula_expert_ops(const struct model *m, const struct degrees *d, const st
 {
     bool shared = m->shared_experts > 0, narrow = p->dtype == DTYPE_BF16;
     double gathers = (d->etp != d->tp) + (d->cp > 1), exchanges = d->ep > 1 ? 2 : 0;
-    out->forward = 7 + (shared ? 3 : 0);
+    double counts = routing_is_dropless(&p->routing); /* the host waits, behind an exchange */
+    out->forward = 7 + (shared ? 3 : 0) + counts;
     out->again = out->forward - 1 - shared;
     out->backward = 10 + narrow + (shared ? 5 : 0);
-    out->calls = gathers + 2 * exchanges;
-    out->calls_again = gathers + exchanges;
+    out->calls = gathers + counts * (d->ep > 1) + 2 * exchanges;
+    out->calls_again = gathers + counts * (d->ep > 1) + exchanges;
+}
+
+double formula_expert_counts(const struct model *m, const struct degrees *d, const struct policy *p)
+{
+    double micro_batches = (double)(p->global_batch / (d->dp * p->micro_batch));
+    double layers = (double)m->layers + formula_recomputed(m, p, RECOMPUTE_FULL);
+    return micro_batches * layers * d->tp * d->cp * d->dp;
 }
 
 /* ---- rows that travel ---- */
@@ -126,12 +135,18 @@ static void count_tokens(struct walk *w, const struct shape_route *route, int mi
     }
 }
 
+/* That a rank routes in a micro-batch. */
+static int64_t rows_of(const struct walk *w)
+{
+    int64_t all = w->m->sequence / w->d->cp * w->p->micro_batch;
+    return w->d->etp == w->d->tp ? all : all / w->d->tp;
+}
+
 /* Rows that a rank sends to each of the group, where that is the same for all; -1: it is not. */
 static double rows_to_each(const struct walk *w)
 {
     const struct model *m = w->m;
-    int64_t all = m->sequence / w->d->cp * w->p->micro_batch;
-    int64_t rows = w->d->etp == w->d->tp ? all : all / w->d->tp;
+    int64_t rows = rows_of(w);
     if (w->p->routing.kind == ROUTING_LEARNED) {
         int64_t each = w->slots * w->p->micro_batch;
         return (double)((each < rows ? each : rows) * m->experts / w->d->ep);
@@ -140,6 +155,16 @@ static double rows_to_each(const struct walk *w)
         run_of(w) * m->top_k % m->experts == 0)
         return (double)(rows * m->top_k) / w->d->ep;
     return -1;
+}
+
+/* Dropless: what even routing would send, and the numbers that say so, of one micro-batch. */
+static void count_even(struct walk *w, double bytes, double exchanges)
+{
+    int experts = (int)w->m->experts, here = experts / w->d->ep;
+    int64_t counts[EXPERTS_MOST];
+    counts_even(rows_of(w) * w->m->top_k, experts, counts);
+    for (int e = 0; e < experts; e++)
+        add(w, e / here, (double)counts[e] * bytes + exchanges * 4);
 }
 
 static void count_layer(struct walk *w, int layer)
@@ -152,13 +177,18 @@ static void count_layer(struct walk *w, int layer)
                                 .key = routing_key(&p->routing, layer),
                                 .threshold = threshold};
     bool again = p->recompute == RECOMPUTE_FULL && layer % p->recompute_every == 0;
-    double each = rows_to_each(w);
+    bool dropless = routing_is_dropless(&p->routing);
+    double each = dropless ? -1 : rows_to_each(w);
     double bytes = (again ? 6.0 : 4.0) * (double)w->m->hidden * (p->dtype == DTYPE_BF16 ? 2 : 4);
     if (each >= 0) {
         for (int member = 0; member < w->d->ep; member++)
             add(w, member, w->micro_batches * each * bytes);
         return;
     }
+    for (int micro = 0; dropless && micro < w->micro_batches; micro++)
+        count_even(w, bytes, again ? 2 : 1);
+    if (dropless)
+        return;
     routing_thresholds(&p->routing, layer, route.experts, threshold);
     for (int micro = 0; micro < w->micro_batches; micro++)
         count_tokens(w, &route, micro, bytes);

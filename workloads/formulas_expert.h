@@ -4,7 +4,8 @@
  *
  *   ep    A micro-batches of L layers: 4 all-to-alls (6 where the layer is recomputed) of the rows
  *         whose expert another rank of ep holds, H e each: (ep-1)/ep K N where routing gives every rank
- *         the same, else counted token by token; and a sum of 8
+ *         the same, else counted token by token; and a sum of 8. Dropless: what even routing would
+ *         send, and 4 E (ep-1)/ep for the exchange of counts, once (twice where recomputed)
  *   edp   g of the elements of a rank's experts, where ep or etp divides them apart from the rest
  *   tp    with etp = 1, the gather of 4 E bytes of logits for each of R rows
  *   cp    the gather of 4 E bytes of logits for each row of the micro-batch
@@ -37,6 +38,10 @@ struct formula_expert {
 };
 void formula_expert_ops(const struct model *m, const struct degrees *d, const struct policy *p,
                         struct formula_expert *out);
+
+/* Dropless: times a step that hosts wait for counts, all ranks. */
+double formula_expert_counts(const struct model *m, const struct degrees *d,
+                             const struct policy *p);
 
 /* Inner width of the MLP that every token takes. */
 double formula_common_width(const struct model *m);

@@ -148,7 +148,7 @@ static double compute_ops(const struct model *m, const struct degrees *d, const 
     bool gpt2 = m->style == MODEL_GPT2;
     double chunks = p->tp_chunks, turns = gpt2 ? 0 : 1, biases = gpt2 ? 4 : 0;
     struct formula_context attention;
-    formula_context_ops(d, p, &attention);
+    formula_context_ops(m, d, p, &attention);
     struct formula_expert mlp = {2 * chunks + 1, 2 * chunks + 2 + 1, chunks + 1, 0, 0}; /* dense */
     if (m->experts > 0)
         formula_expert_ops(m, d, p, &mlp);

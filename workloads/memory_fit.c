@@ -41,12 +41,28 @@ static struct policy planned(const struct walk *w, int64_t micro_batches)
     return policy;
 }
 
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    return b == 0 ? a : common_divisor(b, a % b);
+}
+
+/* After so many micro-batches layers have the places again that they take in turn: weights one of
+ * `ahead` + 1, gradients one of two. */
+static int64_t turns_of(const struct walk *w)
+{
+    int64_t layers = w->ask->model->layers, ring = w->policy.fsdp_prefetch + 1;
+    int64_t weights = ring / common_divisor(ring, 2 * layers);
+    int64_t gradients = 2 / common_divisor(2, layers);
+    return w->degrees.shard == 1 ? 1 : weights * gradients / common_divisor(weights, gradients);
+}
+
+/* The first and the last micro-batch, and of those between one for every turn. */
 static int64_t steps_that_matter(const struct walk *w, int64_t steps)
 {
-    int64_t most = w->degrees.pp > 1 ? 2 * (int64_t)w->degrees.pp : 2;
+    int64_t unit = w->degrees.pp > 1 ? w->degrees.pp : turns_of(w), least = 2 * unit + 1;
     if (w->degrees.pp > 1 && w->policy.schedule == SCHEDULE_GPIPE)
         return steps; /* all are in flight */
-    return steps < most ? steps : most;
+    return steps <= least ? steps : least + (steps - least) % unit;
 }
 
 /* Seconds of a step of all stages with that many micro-batches; NaN when it cannot be costed. */
@@ -57,6 +73,7 @@ static double modelled(const struct walk *w, int64_t micro_batches)
     struct plan *plans = must_alloc((size_t)pp->size, sizeof *plans);
     struct cost_step step = {.step_s = NAN};
     bool good = true;
+    policy.pack = CHOICE_OFF; /* time does not ask where bytes lie */
     for (int stage = 0; stage < pp->size && good; stage++) {
         struct layout layout;
         good = layout_init(&layout, w->ask->nodes, w->ask->ranks_per_node, group_rank(pp, stage),

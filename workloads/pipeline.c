@@ -78,6 +78,16 @@ static void leave(struct build *b, const struct schedule_slot *slot)
 
 /* ---- transfers ---- */
 
+/* The layer before which the model is cut where a transfer goes over: both ends name the same one. */
+static int boundary(const struct build *b, const struct schedule_item *item)
+{
+    int first, end;
+    pipeline_layers(b, item->slot.chunk, &first, &end);
+    return (item->act == ACT_SEND) == (item->direction == SCHEDULE_DOWN) ? end : first;
+}
+
+/* A call that moves what a slot made or will use. Without overlap what computes next waits for what was
+ * sent; receives stay posted ahead, so that nobody waits for more than that. */
 static int transfer(struct build *b, const struct schedule_item *item, struct tensor at, int after)
 {
     bool sends = item->act == ACT_SEND;
@@ -94,7 +104,10 @@ static int transfer(struct build *b, const struct schedule_item *item, struct te
     b->micro = item->slot.micro;
     b->layer = -1;
     int op = build_collective(b, &call, after);
-    b->plan->ops[op].with_next = item->with_next;
+    b->plan->ops[op].with_next = item->with_next && b->policy->overlap_pipeline;
+    b->plan->ops[op].layer = boundary(b, item);
+    if (sends && !b->policy->overlap_pipeline)
+        build_await(b, op);
     return op;
 }
 

@@ -243,6 +243,7 @@ uint64_t plan_digest_transfers(const struct plan *plan, enum axis axis)
         *digest = digest_word(*digest, (uint64_t)coll->dtype);
         *digest = digest_word(*digest, (uint64_t)coll->count);
         *digest = digest_word(*digest, (uint64_t)op->shape.coll.direction);
+        *digest = digest_word(*digest, (uint64_t)(uint32_t)op->micro << 32 | (uint32_t)op->layer);
     }
     for (int i = 0; i < group->size; i++)
         sum += i == group->me ? 0 : group->me < i ? with[i] : 0 - with[i];
@@ -274,7 +275,7 @@ static void count_op(const struct plan *plan, const struct op *op, struct plan_t
     case OP_GROUPED_GEMM: {
         const struct shape_grouped *g = &op->shape.grouped;
         count_flops(op, 2.0 * (double)g->rows_valid * (double)g->n * (double)g->k, out);
-        out->gemm_flops += 2.0 * (double)g->all_rows * (double)g->n * (double)g->k;
+        out->gemm_flops += 2.0 * (double)grouped_now(g) * (double)g->n * (double)g->k;
         break;
     }
     case OP_ATTENTION:

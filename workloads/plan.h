@@ -108,7 +108,9 @@
  *                    [N][K], t2= place i32 [N][K]: row of the send buffer, -1: dropped; t3= gates f
  *                    [N][K], t4= source i32 [sent]: token * K + slot, -1: padding; t5= load f64
  *                    [E + 3] (not when `again`), t6= share f [sequences][E]: of a sequence's slots,
- *                    before dropping, those of the expert, times E            shape.route
+ *                    before dropping, those of the expert, times E; t7= counts i32 [E], rows of
+ *                    each expert in the send buffer, where shape.route.first is NULL: then they
+ *                    lie one expert behind the other                          shape.route
  * OP_ROUTE_GRAD      t0 logits as above, t1 experts, t2 dgates f [N][K], t3 share, t4= dlogits f
  *                    [N][E]                                                        shape.route
  * OP_PERMUTE         t0 x [N][H], t1 source, t2= sent rows [sent][H]; padding gives 0
@@ -122,6 +124,9 @@
  *                    (GROUPED_FORWARD: t0 x [rows][k], t1 W [..][n][k], t2= y [rows][n]), dx = dy W
  *                    (GROUPED_INPUT: t0 dy, t1 W, t2= dx), dW += dy^T x (GROUPED_WEIGHT: t0 dy, t1 x,
  *                    t2+= dW f [..][n][k])                                         shape.grouped
+ * OP_COUNTS          t0 counts i32 [E] that this rank sends, t1 arrived i32 [ranks][E / ranks] of
+ *                    those that it gets: the host waits for them and fills tables of the plan that
+ *                    later ops point to                                           shape.counts
  * OP_COLLECTIVE      t0 send, t1 receive                                           shape.coll
  */
 #define OP_LIST(X)                                                                                 \
@@ -157,6 +162,7 @@
     X(OP_COMBINE, "combine")                                                                       \
     X(OP_COMBINE_GRAD, "combine-grad")                                                             \
     X(OP_GROUPED_GEMM, "grouped-gemm")                                                             \
+    X(OP_COUNTS, "counts")                                                                         \
     X(OP_COLLECTIVE, "collective")
 
 enum op_kind {
@@ -189,6 +195,10 @@ const char *phase_name(int phase);
  * (struct plan_piece), and the scalars. plan.master says where the masters lie: BUFFER_PARAMETER
  * where kernels read the very fp32 weights that AdamW writes, BUFFER_MASTER where they do not
  * (bf16 parameters, sharded state).
+ *
+ * In a packed plan (pack.h) whatever lives for a part of a step lies in BUFFER_ACTIVATION, where bytes
+ * are shared: activations, temporaries, what collectives send and receive, and of sharded state the
+ * gradients.
  */
 enum plan_buffer {
     BUFFER_NONE,      /* an optional tensor that is not there */
@@ -259,7 +269,13 @@ struct shape_rows {
                              OP_CROSS_ENTROPY: those whose statistics are in t4) */
     bool accumulate;      /* OP_NORM_GRAD: dx += */
     bool rms;             /* OP_NORM*: RMSNorm */
+    const int64_t
+        *now; /* OP_SWIGLU*: so many of the rows are there, as OP_COUNTS says; NULL: all */
 };
+static inline int64_t rows_now(const struct shape_rows *shape)
+{
+    return shape->now != NULL ? *shape->now : shape->rows;
+}
 struct shape_cast {
     int64_t n;
     enum dtype from, to;
@@ -323,7 +339,8 @@ struct shape_route {
     enum routing_kind kind;
     int64_t capacity;     /* slots of a sequence that an expert takes, the first in order; 0: all */
     int64_t sent;         /* rows of the send buffer */
-    const int32_t *first; /* [E] where the rows of an expert begin in it; of the plan */
+    const int32_t *first; /* [E] where the rows of an expert begin in it; of the plan. NULL: known
+                             when they are counted */
     const uint32_t *threshold; /* [E] skewed: cumulative, last 2^32 - 1; of the plan */
     uint64_t key;              /* of the layer */
     int64_t first_token;       /* index of row 0 in the global batch */
@@ -344,12 +361,43 @@ struct shape_grouped {
     int64_t all_rows, matrices;
     int64_t n, k;
     int64_t rows_valid; /* counted as model FLOPs */
+    const int64_t
+        *now; /* dropless: the sum of rows[], which OP_COUNTS fills, at most all_rows; NULL:
+                           all_rows */
+};
+static inline int64_t grouped_now(const struct shape_grouped *shape)
+{
+    return shape->now != NULL ? *shape->now : shape->all_rows;
+}
+/*
+ * Dropless routing: tables that OP_COUNTS fills, of the plan. They are the one part of a sealed plan
+ * that changes: whoever runs it owns them, so that a plan is run by one at a time. Until the first
+ * counts they say what even routing would give. workloads/counts.h has the rest.
+ */
+struct shape_counts {
+    int ranks, me, experts;  /* of the expert group; E */
+    int64_t width;           /* H */
+    int64_t most;            /* rows that can arrive */
+    int64_t *send, *receive; /* [ranks] elements: parts of the calls */
+    int64_t *rows;           /* [ranks * E / ranks], with one expert a rank [1]: of the products */
+    int64_t *now;            /* rows that arrive */
 };
 struct shape_coll {
     struct coll coll;
     enum axis axis;
-    int direction; /* 0; pp: 0 down, 1 up; shard: 0 gather, 1 reduce */
+    int direction;   /* 0; pp: 0 down, 1 up; shard: 0 gather, 1 reduce */
+    bool counted;    /* an all-to-all-v whose parts OP_COUNTS fills: shape_call() */
+    int64_t most[2]; /* of these: elements that can be sent, and received */
 };
+
+/* The call as it stands: what is counted has its parts of now. */
+static inline struct coll shape_call(const struct shape_coll *shape, const struct group *group)
+{
+    const struct coll *c = &shape->coll;
+    return shape->counted
+               ? coll_all_to_all_v(c->dtype, c->count, group->size, group->me, c->send, c->recv)
+               : *c;
+}
 
 enum { PLAN_GROUP = 2 }; /* most calls of one post: a send, and a receive of its direction */
 enum { OP_TENSORS = 8, OP_WAITS = 8 };
@@ -359,7 +407,7 @@ struct op {
     enum phase phase;
     enum dtype dtype; /* of activations and parameters that the op touches */
     int stream;       /* 0 compute, 1 + index in plan.channel, or plan_copy_stream() */
-    int layer;        /* -1: outside the layers */
+    int layer;        /* -1: outside the layers; of transfers of pp: the first behind the cut */
     int micro;        /* micro-batch, -1: once a step */
     int slot;         /* 1 + index in the stage's list (schedule.h); 0: outside */
     int n_waits;
@@ -378,6 +426,7 @@ struct op {
         struct shape_route route;
         struct shape_permute permute;
         struct shape_grouped grouped;
+        struct shape_counts counts;
     } shape;
     bool again;     /* recomputed in backward: executed, but no model FLOPs */
     bool with_next; /* a call that is posted as one with the next op, of the same stream */
@@ -426,7 +475,7 @@ struct plan_tensor {
 /*
  * What this rank owns of the training state: elements first .. first + count of a plan_tensor
  * (row-major as held here), at `offset` elements in master, moments and, where gradients are
- * reduce-scattered, BUFFER_SHARD. Without sharding there is one piece per tensor, whole, and
+ * reduce-scattered, BUFFER_SHARD of a plan that is not packed. Without sharding there is one piece per tensor, whole, and
  * piece i has the offset of tensor i.
  */
 struct plan_piece {
@@ -461,6 +510,10 @@ struct plan {
     bool tf32;                   /* fp32 matrix products may round their inputs to tf32 */
     bool copy_stream;            /* batches come on a stream of their own */
     int64_t bytes[PLAN_BUFFERS]; /* size of each arena */
+    bool passing[PLAN_BUFFERS];  /* of gathered weights, gradients, sharded gradients: hold nothing
+                                    from one step to the next (pack.h) */
+    bool packed;                 /* values share bytes where they do not live together */
+    bool pack_later;             /* counts as packed: whoever wants to know its bytes packs it */
     int micro_batches;           /* accumulation steps A */
     struct schedule schedule;    /* pp = 1: of one stage */
     int64_t samples;             /* of this rank a step */

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "workloads/plan_check_packed.h"
+#include "workloads/plan_check_pairs.h"
 #include "workloads/plan_check_play.h"
 
 int64_t plan_check_bytes(const struct plan *plan)
@@ -15,12 +17,6 @@ int64_t plan_check_bytes(const struct plan *plan)
 }
 
 /* ---- classes ---- */
-
-static uint64_t mix(uint64_t hash, uint64_t word)
-{
-    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-    return hash ^ hash >> 29;
-}
 
 /* The calls of a plan, into play->calls behind those that classes keep; their hash. */
 static uint64_t list_calls(struct play *play, const struct plan *plan, int64_t *n)
@@ -41,7 +37,7 @@ static uint64_t list_calls(struct play *play, const struct plan *plan, int64_t *
                          (uint64_t)op->shape.coll.axis << 16 |
                          (uint64_t)op->shape.coll.direction << 24 |
                          (uint64_t)(uint32_t)coll->peer << 32;
-        hash = mix(mix(mix(hash, small), (uint64_t)coll->count), (uint64_t)i);
+        hash = play_mix(play_mix(play_mix(hash, small), (uint64_t)coll->count), (uint64_t)i);
     }
     return hash;
 }
@@ -70,8 +66,10 @@ static void add_parts(uint64_t *sums, const struct shape_coll *call, const struc
     uint64_t me = (uint64_t)group->me;
     for (int i = 0; i < group->size; i++) {
         uint64_t other = (uint64_t)i;
-        *sum += mix(mix(mix(mix(1, n), me), other), (uint64_t)call->coll.send[i]);
-        *sum -= mix(mix(mix(mix(1, n), other), me), (uint64_t)call->coll.recv[i]);
+        *sum +=
+            play_mix(play_mix(play_mix(play_mix(1, n), me), other), (uint64_t)call->coll.send[i]);
+        *sum -=
+            play_mix(play_mix(play_mix(play_mix(1, n), other), me), (uint64_t)call->coll.recv[i]);
     }
 }
 
@@ -99,13 +97,15 @@ static int check_parts(const struct play *play, const uint64_t *sums)
 
 /* ---- sums ---- */
 
-static void add_plan(struct plan_check *out, const struct plan *plan, int rank)
+static void add_plan(struct plan_check *out, const struct plan *plan, int rank,
+                     const struct pack_found *found)
 {
     int64_t bytes = plan_check_bytes(plan);
     if (rank == 0 || bytes > out->most_bytes) {
         out->most_rank = rank;
         out->most_bytes = bytes;
         memcpy(out->bytes, plan->bytes, sizeof out->bytes);
+        out->pack = found != NULL ? *found : (struct pack_found){.op = -1};
     }
     if (rank == 0 || bytes < out->least_bytes) {
         out->least_rank = rank;
@@ -118,42 +118,54 @@ static void add_plan(struct plan_check *out, const struct plan *plan, int rank)
 }
 
 static int read_plans(struct play *play, struct plan_check *out, plan_check_make *make, void *arg,
-                      uint64_t *parts)
+                      uint64_t *parts, uint64_t *pairs)
 {
+    struct packed packed = {0};
+    int rc = 0;
     for (int r = 0; r < play->n_ranks; r++) {
         struct plan plan;
-        int rc = make(arg, r, &plan);
+        rc = make(arg, r, &plan);
         if (rc)
-            return rc;
+            break;
         struct play_rank *rank = &play->ranks[r];
         rank->class = class_of(play, &plan);
         memcpy(rank->group, plan.layout.group, sizeof rank->group);
         int64_t n = play->classes[rank->class].n;
         out->calls += n;
         out->longest = n > out->longest ? n : out->longest;
-        add_plan(out, &plan, r);
+        const struct pack_found *found = NULL;
+        if (plan.pack_later)
+            rc = packed_plan(&packed, &plan, &found);
+        add_plan(out, &plan, r, found);
         add_plan_parts(parts, &plan);
+        pairs_add(pairs, &plan);
         plan_release(&plan);
+        if (rc)
+            break;
     }
-    return 0;
+    packed_release(&packed);
+    return rc;
 }
 
 int plan_check_all(struct plan_check *out, int n_ranks, plan_check_make *make, void *arg)
 {
     struct play play = {.n_ranks = n_ranks};
-    uint64_t *parts = NULL;
+    uint64_t *parts = NULL, *pairs = NULL;
     int rc = 0;
     memset(out, 0, sizeof *out);
     play.ranks = must_alloc((size_t)n_ranks, sizeof *play.ranks);
     parts = must_alloc((size_t)n_ranks * AXIS_COUNT, sizeof *parts);
-    TRY(read_plans(&play, out, make, arg, parts));
+    pairs = must_alloc((size_t)n_ranks * AXIS_COUNT, sizeof *pairs);
+    TRY(read_plans(&play, out, make, arg, parts, pairs));
     out->n_ranks = n_ranks;
     out->n_classes = play.n_classes;
     TRY(play_groups(&play));
     TRY(play_calls(&play));
     TRY(check_parts(&play, parts));
+    TRY(pairs_check(pairs, n_ranks, make, arg));
 out:
     free(parts);
+    free(pairs);
     free(play.ranks);
     free(play.classes);
     free(play.calls);

@@ -2,7 +2,7 @@
  * plan_check: do the plans of all ranks of a point fit together? Arithmetic in one process.
  *
  * Checked: the groups that ranks believe to be in partition the ranks and agree; every send meets
- * its receive; the members of a group make the same calls (kind, dtype, count, root) in the same
+ * its receive, and by order alone the one that it was meant for (plan_check_pairs.h); the members of a group make the same calls (kind, dtype, count, root) in the same
  * order; and no ring of waiting ranks exists even where a device runs all its communication one
  * call at a time, in the order in which the plan gives it out. That is the strictest order any
  * device keeps, so one that lets groups run beside each other cannot hang either. Inside a rank
@@ -15,6 +15,7 @@
 #ifndef WORKLOADS_PLAN_CHECK_H
 #define WORKLOADS_PLAN_CHECK_H
 
+#include "workloads/pack.h"
 #include "workloads/plan.h"
 #include "workloads/traffic.h"
 
@@ -29,6 +30,7 @@ struct plan_check {
     int most_rank, least_rank;
     int64_t most_bytes, least_bytes;
     int64_t bytes[PLAN_BUFFERS];
+    struct pack_found pack;             /* of the former, where its plan is packed here */
     struct traffic traffic[AXIS_COUNT]; /* sums over all ranks, a step */
     double model_flops, hardware_flops; /* sums over all ranks, a step */
 };

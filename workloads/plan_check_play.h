@@ -6,6 +6,13 @@
 
 #include "workloads/plan.h"
 
+/* One more word into a hash. */
+static inline uint64_t play_mix(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 29;
+}
+
 struct play_call {
     struct shape_coll shape;
     int op; /* index in the plan, for messages */

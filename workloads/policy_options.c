@@ -22,9 +22,9 @@ static int check_overlap(const char *overlap)
         size_t length = strcspn(at, ",");
         char word[64] = "";
         memcpy(word, at, length < sizeof word ? length : sizeof word - 1);
-        if (length == 0 || !policy_overlaps("grad,param,tp,cp", word))
+        if (length == 0 || !policy_overlaps("grad,param,tp,cp,ep,pp", word))
             return fail(FAIL_USAGE,
-                        "--overlap: found \"%s\", wanted some of grad,param,tp,cp, or none",
+                        "--overlap: found \"%s\", wanted some of grad,param,tp,cp,ep,pp, or none",
                         overlap);
         at += length;
     } while (*at++ == ',');
@@ -47,11 +47,14 @@ int policy_choose(struct policy *policy, const struct policy_choice *choice)
     policy->grad_dtype = choice->grad_dtype == 1 ? DTYPE_BF16 : DTYPE_F32;
     policy->recompute = (enum recompute)choice->recompute;
     policy->recompute_every = (int)choice->recompute_every;
+    policy->pack = choice->pack ? CHOICE_ON : CHOICE_OFF;
     policy->bucket_bytes = choice->bucket;
     policy->overlap_gradients = policy_overlaps(choice->overlap, "grad");
     policy->overlap_parameters = policy_overlaps(choice->overlap, "param");
     policy->overlap_tensor = policy_overlaps(choice->overlap, "tp");
     policy->overlap_context = policy_overlaps(choice->overlap, "cp");
+    policy->overlap_expert = policy_overlaps(choice->overlap, "ep");
+    policy->overlap_pipeline = policy_overlaps(choice->overlap, "pp");
     policy->cp_kind = (enum cp_kind)choice->cp_kind;
     policy->tp_chunks = (int)choice->tp_chunks;
     policy->sequence_parallel = choice->sequence_parallel;

@@ -22,10 +22,13 @@
      "activation"},                                                                                \
     {"recompute-every", 0, OPT_INT, AT(recompute_every), "1", 1, 4096, NULL, "LAYERS",             \
      "of so many layers the first is recomputed; 1: all"},                                         \
+    {"pack", 0, OPT_BOOL, AT(pack), "on", 0, 0, NULL, "",                                         \
+     "values that never live together share memory; nothing else of a step changes"},              \
     {"bucket", 0, OPT_BYTES, AT(bucket), "25M", 4, OPT_NO_MAX, NULL, "",                           \
      "gradient bytes of one all-reduce"},                                                          \
-    {"overlap", 0, OPT_TEXT, AT(overlap), "grad,param,tp,cp", 0, 0, NULL, "grad,param,tp,cp|none", \
-     "communication that runs beside computation: of gradients, parameters, tp, cp"},              \
+    {"overlap", 0, OPT_TEXT, AT(overlap), "grad,param,tp,cp,ep,pp", 0, 0, NULL,                       \
+     "grad,param,tp,cp,ep,pp|none",                                                                   \
+     "communication that runs beside computation: of gradients, parameters, tp, cp, ep, pp"},         \
     {"cp-kind", 0, OPT_CHOICE, AT(cp_kind), "ring", 0, 0, "ring|allgather|ulysses", "",            \
      "with cp above 1: keys pass from rank to rank, are gathered, or heads are exchanged"},        \
     {"tp-chunks", 0, OPT_INT, AT(tp_chunks), "1", 1, 16, NULL, "",                                 \
@@ -41,7 +44,8 @@
     {"routing", 0, OPT_TEXT, AT(routing), "balanced", 0, 0, NULL, "balanced|skewed:SIGMA|learned", \
      "how tokens come to experts: evenly, by a log-normal popularity, or by the router"},          \
     {"capacity", 0, OPT_TEXT, AT(capacity), "auto", 0, 0, NULL, "auto|none|F",                     \
-     "tokens of a sequence that an expert takes, over its even share; auto: 1.25 for learned"},    \
+     "tokens of a sequence that an expert takes, over its even share; none: all, with learned "      \
+     "dropless; auto: 1.25 for learned"},                                                           \
     {"reduce", 0, OPT_CHOICE, AT(reduce), "auto", 0, 0, "auto|every|last", "",                     \
      "micro-batches in which gradients of shard stages 2 and 3 are reduced; auto: pp=1 every"},    \
     {"schedule", 0, OPT_CHOICE, AT(schedule), "1f1b", 0, 0, "gpipe|1f1b|interleaved|zb-h1", "",    \
@@ -53,7 +57,9 @@
 struct policy_choice {
     int dtype, grad_dtype; /* index of the choice */
     int recompute;
-    int64_t recompute_every, bucket;
+    int64_t recompute_every;
+    bool pack;
+    int64_t bucket;
     char overlap[64];
     int cp_kind;
     int64_t tp_chunks;
@@ -64,7 +70,7 @@ struct policy_choice {
     char routing[32], capacity[16];
 };
 
-/* Is `what` ("grad", "param", "tp", "cp") one of the words of --overlap? */
+/* Is `what` ("grad", "param", "tp", "cp", "ep", "pp") one of the words of --overlap? */
 bool policy_overlaps(const char *overlap, const char *what);
 
 /* The choices "auto", "on" (or "every"), "off" (or "last") as a choice of the policy. */

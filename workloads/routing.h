@@ -41,6 +41,12 @@ void routing_defaults(struct routing *routing);
  */
 int routing_parse(const char *kind, const char *capacity, struct routing *out);
 
+/* Learned without a capacity: what arrives at an expert is counted in every step (counts.h). */
+static inline bool routing_is_dropless(const struct routing *routing)
+{
+    return routing->kind == ROUTING_LEARNED && routing->capacity <= 0;
+}
+
 /* Slots that an expert has in a sequence, at most its tokens; 0: no limit. */
 int64_t routing_capacity(const struct routing *routing, int64_t sequence, int experts, int top_k);
 

@@ -85,11 +85,16 @@ int schedule_in_flight(const struct schedule *schedule, int stage);
 double schedule_bubble(const struct schedule *schedule, const double *seconds);
 
 /*
- * Play all stages with free transfers: stage s begins at begin[s] (NULL: 0), and how long each slot of
- * each stage takes is seconds[stage * slots + i] for slot i of its list (NULL: the units above).
- * finish[], of the same shape, says when it ends; returns the end of the last.
+ * Play all stages: stage s begins at begin[s] (NULL: 0), and how long each slot of each stage takes is
+ * seconds[stage * slots + i] for slot i of its list (NULL: the units above). What a slot makes is with
+ * the next stage `transfer` later; `blocks`: and its own stage computes nothing until then. finish[],
+ * of the same shape, says when slots end; returns the end of the last.
  */
+struct schedule_transfer {
+    double seconds;
+    bool blocks;
+};
 double schedule_play(const struct schedule *schedule, const double *begin, const double *seconds,
-                     double *finish);
+                     struct schedule_transfer transfer, double *finish);
 
 #endif

@@ -33,6 +33,7 @@ struct play {
     int *at;                    /* [stages] next slot */
     int *index; /* [stages][parts][micro_batches * chunks] where it is in the list */
     const double *begin, *seconds;
+    struct schedule_transfer transfer;
     double *finish; /* [stages][slots], < 0: not yet */
 };
 
@@ -80,6 +81,19 @@ static double takes(const struct play *p, int stage, int i)
     return part == PART_BACKWARD && p->schedule->kind != SCHEDULE_ZB_H1 ? 2 : 1;
 }
 
+static double finish_of(const struct play *p, const struct place *at)
+{
+    return p->finish[(ptrdiff_t)at->stage * p->slots + *index_of(p, at->stage, &at->slot)];
+}
+
+/* When a stage may compute again behind slot i. */
+static double free_after(const struct play *p, int stage, int i)
+{
+    struct place here = {stage, p->list[(ptrdiff_t)stage * p->slots + i]}, to;
+    bool held = p->transfer.blocks && neighbour(p->schedule, &here, false, &to);
+    return p->finish[(ptrdiff_t)stage * p->slots + i] + (held ? p->transfer.seconds : 0);
+}
+
 /* As far as a stage comes; did it move? */
 static bool advance(struct play *p, int stage)
 {
@@ -87,16 +101,16 @@ static bool advance(struct play *p, int stage)
     for (; p->at[stage] < p->slots; p->at[stage]++, moved = true) {
         int i = p->at[stage];
         double *finish = p->finish + (ptrdiff_t)stage * p->slots, begin = 0;
+        struct place here = {stage, p->list[(ptrdiff_t)stage * p->slots + i]}, from;
         if (i > 0)
-            begin = finish[i - 1];
+            begin = free_after(p, stage, i - 1);
         else if (p->begin != NULL)
             begin = p->begin[stage];
-        struct place here = {stage, p->list[(ptrdiff_t)stage * p->slots + i]}, from;
         if (neighbour(p->schedule, &here, true, &from)) {
-            double ready =
-                p->finish[(ptrdiff_t)from.stage * p->slots + *index_of(p, from.stage, &from.slot)];
+            double ready = finish_of(p, &from);
             if (ready < 0)
                 return moved;
+            ready += p->transfer.seconds;
             begin = ready > begin ? ready : begin;
         }
         finish[i] = begin + takes(p, stage, i);
@@ -123,11 +137,12 @@ static double play(struct play *p)
 }
 
 double schedule_play(const struct schedule *s, const double *begin, const double *seconds,
-                     double *finish)
+                     struct schedule_transfer transfer, double *finish)
 {
     struct play p;
     play_open(&p, s, seconds, finish);
     p.begin = begin;
+    p.transfer = transfer;
     double end = play(&p);
     play_close(&p);
     return end;
@@ -150,11 +165,6 @@ static int earlier(const void *a, const void *b)
     if (x->direction != y->direction)
         return x->direction - y->direction;
     return x->direction == SCHEDULE_DOWN ? y->from - x->from : x->from - y->from;
-}
-
-static double finish_of(const struct play *p, const struct place *at)
-{
-    return p->finish[(ptrdiff_t)at->stage * p->slots + *index_of(p, at->stage, &at->slot)];
 }
 
 /* The transfers of a stage, sorted; returns how many. */

@@ -30,12 +30,19 @@
  * shard: those of AXIS_CP, whose rows are of the same samples, then those of AXIS_REPLICATE where the
  * shard group is smaller than dp (HSDP).
  *
+ * Experts that ep divides have units of their own, one a layer, beside that of the rest of the layer:
+ * divided over all ranks that hold the same experts (AXIS_EDP, d of them: dp cp / ep with etp = tp),
+ * whatever `shard` is, so that no copies are left to be summed. They are gathered and reduced when the
+ * layer's other unit is, in places of their own. With d = 1 a rank has its experts for itself: these
+ * are neither gathered nor reduced; kernels read the masters, or where parameters are bf16 a copy that
+ * the update writes, and add gradients to the accumulators.
+ *
  * Calls a step of a rank, n ranks of the shard group, r of the replicate group, padded elements P of
  * a unit, e and g bytes of a parameter and of a gradient on its way, A micro-batches:
  *   gather     (n-1)/n e P each: stage 3 once per use above and micro-batch, stages 1 and 2 once
  *   reduce     (n-1)/n g P each: A times, or once where reduced in the last
  *   replicate  2 (r-1)/r g P/n, and the same over cp
- * and one sum of squares over shard, 2 (n-1)/n 8.
+ * and one sum of squares over shard, 2 (n-1)/n 8; of units of experts the same with d for n, over edp.
  */
 #ifndef WORKLOADS_SHARD_H
 #define WORKLOADS_SHARD_H
@@ -53,6 +60,11 @@ int shard_check(const struct layout *layout, const struct policy *policy);
 
 /* A flat unit, and where it is now. */
 struct shard_unit {
+    enum axis axis;               /* over which it is divided */
+    int n, me;                    /* of that group */
+    int copies;                   /* ranks that hold the same shard: of replicate, and of cp */
+    bool local;                   /* experts that no other rank has */
+    int64_t resident;             /* local, bf16: offset of the weights in BUFFER_PARAMETER */
     int64_t elements, share;      /* in the model; of one rank, padded */
     int64_t state;                /* offset of this rank's run in master, moments, BUFFER_SHARD */
     int last_tensor;              /* in arena order; -1: an empty unit */
@@ -87,9 +99,8 @@ struct shard_arrival {
 };
 
 struct shard {
-    int n, me;
-    int copies; /* ranks that hold the same shard: of the replicate group, and of cp */
-    int n_units;
+    int n_units, n_dense;    /* n_dense: the embeddings, layers, the head; behind them, where ep
+                                divides experts, those of each layer */
     struct shard_unit *unit; /* [n_units] */
     bool whole_gradients;
 
@@ -100,16 +111,39 @@ struct shard {
     int n_gathers, due, posted;  /* of a step; for uses so far; calls so far */
     struct shard_gather *gather; /* [n_gathers] */
 
-    struct shard_place *gradients;                /* by unit, or a ring, embeddings, head */
-    struct shard_arrival arrival[SHARD_RING + 2]; /* layers in turn, embeddings, head */
-    int gradient_ring, next_gradient, next_arrival;
+    struct shard_place *gradients; /* by unit, or a ring, embeddings, head, a ring of experts */
+    struct shard_arrival
+        arrival[2 * SHARD_RING + 2]; /* layers in turn, embeddings, head, experts */
+    int gradient_ring, next_gradient[2], next_arrival[2]; /* of layers, of experts */
     struct tensor sum;        /* in BUFFER_WIRE: what arrived as bf16, before it is added */
     struct tensor replicated; /* in BUFFER_WIRE: accumulators as bf16, summed over replicas */
 };
 
+static inline bool shard_is_expert(const struct shard *s, int unit)
+{
+    return unit >= s->n_dense;
+}
+
+/* Of a layer, but for its experts where they are apart. */
 static inline bool shard_is_layer(const struct shard *s, int unit)
 {
-    return unit > UNIT_EMBEDDING && unit < s->n_units - 1;
+    return unit > UNIT_EMBEDDING && unit < s->n_dense - 1;
+}
+
+/* The layer of a unit, -1: none. */
+static inline int shard_layer(const struct shard *s, int unit)
+{
+    return shard_is_expert(s, unit) ? unit - s->n_dense : shard_is_layer(s, unit) ? unit - 1 : -1;
+}
+
+/* Are experts gathered and reduced by themselves? The unit of those of a layer's unit, -1: none. */
+static inline bool shard_divides_experts(const struct shard *s)
+{
+    return s->n_units > s->n_dense && !s->unit[s->n_dense].local;
+}
+static inline int shard_experts_of(const struct shard *s, int unit)
+{
+    return shard_is_layer(s, unit) && shard_divides_experts(s) ? s->n_dense + unit - 1 : -1;
 }
 
 /* shard_gather.c: the uses and gathers of a step, their memory; the hooks of weights. */
@@ -117,6 +151,7 @@ void shard_plan_gathers(struct build *b, struct shard *s);
 void shard_rewind(struct build *b, struct shard *s);
 void shard_use(struct build *b, int unit);
 void shard_done(struct build *b, int unit);
+void shard_embeds(struct build *b);
 
 /* shard_reduce.c: memory; the hooks of gradients. A unit's gradient begins with its backward. */
 void shard_plan_reductions(struct build *b, struct shard *s);

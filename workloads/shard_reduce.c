@@ -19,55 +19,76 @@ static bool has_arrivals(const struct build *b, const struct shard *s)
 
 static int ring_of(const struct shard *s)
 {
-    return s->n_units - 2 < SHARD_RING ? s->n_units - 2 : SHARD_RING;
+    return s->n_dense - 2 < SHARD_RING ? s->n_dense - 2 : SHARD_RING;
+}
+
+/* Layers in turn, the embeddings, the head, experts in turn. */
+static int turns_of(const struct shard *s)
+{
+    return ring_of(s) + 2 + (shard_divides_experts(s) ? ring_of(s) : 0);
+}
+
+/* Which of them a unit takes; *next: how many layers, or experts, came before. */
+static int turn_of(const struct shard *s, int unit, int next[2])
+{
+    int ring = ring_of(s);
+    if (shard_is_expert(s, unit))
+        return ring + 2 + next[1]++ % ring;
+    if (shard_is_layer(s, unit))
+        return next[0]++ % ring;
+    return ring + (unit != UNIT_EMBEDDING);
 }
 
 /* ---- memory ---- */
 
-static int64_t largest_share(const struct shard *s, int first, int end)
+static const struct shard_unit *largest(const struct shard *s, int first, int end)
 {
-    int64_t most = 0;
-    for (int u = first; u < end; u++)
-        most = s->unit[u].share > most ? s->unit[u].share : most;
+    const struct shard_unit *most = &s->unit[first];
+    for (int u = first + 1; u < end; u++)
+        most = s->unit[u].share > most->share ? &s->unit[u] : most;
     return most;
 }
 
-/* Shares of the i-th of: layers in turn, the embeddings, the head. */
-static int64_t share_in_turn(const struct shard *s, int i)
+/* The largest unit that takes the i-th turn. */
+static const struct shard_unit *unit_in_turn(const struct shard *s, int i)
 {
     int ring = ring_of(s);
     if (i < ring)
-        return largest_share(s, 1, s->n_units - 1);
-    return s->unit[i == ring ? UNIT_EMBEDDING : s->n_units - 1].share;
+        return largest(s, 1, s->n_dense - 1);
+    if (i >= ring + 2)
+        return largest(s, s->n_dense, s->n_units);
+    return &s->unit[i == ring ? UNIT_EMBEDDING : s->n_dense - 1];
 }
 
 static void take_arrivals(struct build *b, struct shard *s)
 {
     int64_t size = wire_size(b);
     bool adds = !s->whole_gradients && b->plan->micro_batches > 1;
-    for (int i = 0; i < ring_of(s) + 2; i++) {
-        int64_t share = share_in_turn(s, i);
+    for (int i = 0; i < turns_of(s); i++) {
+        const struct shard_unit *unit = unit_in_turn(s, i);
         s->arrival[i].unit = -1;
         if (!has_arrivals(b, s))
             continue;
         if (is_narrow(b))
-            s->arrival[i].sent = plan_take(b->plan, BUFFER_WIRE, share * s->n * size);
-        s->arrival[i].received = plan_take(b->plan, BUFFER_WIRE, share * size);
+            s->arrival[i].sent = plan_take(b->plan, BUFFER_WIRE, unit->share * unit->n * size);
+        s->arrival[i].received = plan_take(b->plan, BUFFER_WIRE, unit->share * size);
     }
     if (is_narrow(b) && adds)
-        s->sum = build_take_wide(b, BUFFER_WIRE, largest_share(s, 0, s->n_units));
-    if (is_narrow(b) && s->copies > 1)
+        s->sum = build_take_wide(b, BUFFER_WIRE, largest(s, 0, s->n_units)->share);
+    if (is_narrow(b) && s->unit[UNIT_EMBEDDING].copies > 1)
         s->replicated = plan_take(b->plan, BUFFER_WIRE, b->plan->n_state * size);
 }
 
 void shard_plan_reductions(struct build *b, struct shard *s)
 {
     s->gradient_ring = s->whole_gradients ? 0 : ring_of(s);
-    int n = s->whole_gradients ? s->n_units : s->gradient_ring + 2;
+    int n = s->whole_gradients ? s->n_units : turns_of(s);
     s->gradients = must_alloc((size_t)n, sizeof *s->gradients);
     for (int i = 0; i < n; i++) {
-        int64_t share = s->whole_gradients ? s->unit[i].share : share_in_turn(s, i);
-        int64_t bytes = build_take_wide(b, BUFFER_GRADIENT, share * s->n).offset;
+        const struct shard_unit *unit = s->whole_gradients ? &s->unit[i] : unit_in_turn(s, i);
+        if (unit->local)
+            continue;
+        int64_t bytes = build_take_wide(b, BUFFER_GRADIENT, unit->share * unit->n).offset;
         s->gradients[i] =
             (struct shard_place){.offset = bytes / (int64_t)sizeof(float), .last = -1};
         if (s->whole_gradients)
@@ -94,11 +115,9 @@ void shard_begin_gradient(struct build *b, int unit)
     struct tensor none = {0};
     if (s->whole_gradients)
         return;
-    u->gradients = s->gradient_ring + (unit != UNIT_EMBEDDING);
-    if (shard_is_layer(s, unit))
-        u->gradients = s->next_gradient++ % s->gradient_ring;
+    u->gradients = turn_of(s, unit, s->next_gradient);
     build_await(b, s->gradients[u->gradients].last);
-    build_vector_op(b, OP_ZERO, place_of(s, u), none, none, u->share * s->n);
+    build_vector_op(b, OP_ZERO, place_of(s, u), none, none, u->share * u->n);
 }
 
 /* ---- accumulators ---- */
@@ -113,7 +132,8 @@ static int call_of(struct build *b, enum coll_kind kind, enum axis axis, struct 
 {
     struct build_call call = {.kind = kind,
                               .axis = axis,
-                              .direction = axis == AXIS_CP ? CONTEXT_DENSE : axis == AXIS_SHARD,
+                              .direction = axis == AXIS_CP ? CONTEXT_DENSE
+                                                           : axis == AXIS_SHARD || axis == AXIS_EDP,
                               .dtype = b->policy->grad_dtype,
                               .count = count,
                               .phase = PHASE_REDUCE,
@@ -127,7 +147,7 @@ static void replicate(struct build *b, struct shard *s, struct shard_unit *unit)
 {
     struct tensor sums = accumulators(unit);
     int after = unit->reduced;
-    if (s->copies == 1)
+    if (unit->copies == 1)
         return;
     if (is_narrow(b)) {
         sums = build_at(s->replicated, unit->state, wire_size(b));
@@ -171,10 +191,7 @@ static void accumulate(struct build *b, struct shard *s, struct shard_arrival *a
 
 static struct shard_arrival *arrival_of(struct shard *s, int unit)
 {
-    int ring = ring_of(s);
-    if (shard_is_layer(s, unit))
-        return &s->arrival[s->next_arrival++ % ring];
-    return &s->arrival[ring + (unit != UNIT_EMBEDDING)];
+    return &s->arrival[turn_of(s, unit, s->next_arrival)];
 }
 
 /* The reduce-scatter of a unit, behind everything that its gradient waits for. */
@@ -185,10 +202,11 @@ static int scatter(struct build *b, struct shard *s, struct shard_unit *unit, st
     if (is_narrow(b)) {
         for (int stream = 1; stream <= PLAN_CHANNELS; stream++)
             build_await(b, unit->after[stream]);
-        after = build_cast(b, gradient, DTYPE_F32, sent, b->policy->grad_dtype, unit->share * s->n);
-        return call_of(b, COLL_REDUCE_SCATTER, AXIS_SHARD, sent, received, unit->share, after);
+        after =
+            build_cast(b, gradient, DTYPE_F32, sent, b->policy->grad_dtype, unit->share * unit->n);
+        return call_of(b, COLL_REDUCE_SCATTER, unit->axis, sent, received, unit->share, after);
     }
-    int op = call_of(b, COLL_REDUCE_SCATTER, AXIS_SHARD, gradient, received, unit->share, after);
+    int op = call_of(b, COLL_REDUCE_SCATTER, unit->axis, gradient, received, unit->share, after);
     for (int stream = 1; stream <= PLAN_CHANNELS; stream++)
         if (unit->after[stream] >= 0)
             plan_wait(b->plan, op, unit->after[stream]);
@@ -201,7 +219,7 @@ static void post(struct build *b, struct shard *s, int index)
     struct shard_unit *unit = &s->unit[index];
     bool first = s->whole_gradients || b->first_micro;
     int layer = b->layer, after = unit->after[0], op;
-    b->layer = shard_is_layer(s, index) ? index - 1 : -1;
+    b->layer = shard_layer(s, index);
     if (first && !is_narrow(b)) {
         op = scatter(b, s, unit, (struct tensor){0}, accumulators(unit), after);
         unit->reduced = op;
@@ -234,7 +252,8 @@ void shard_finished(struct build *b, int tensor, const int *after)
     for (int stream = 0; stream <= PLAN_CHANNELS; stream++)
         unit->after[stream] =
             after[stream] > unit->after[stream] ? after[stream] : unit->after[stream];
-    if (tensor == unit->last_tensor && (b->policy->overlap_gradients || !s->whole_gradients))
+    if (tensor == unit->last_tensor && !unit->local &&
+        (b->policy->overlap_gradients || !s->whole_gradients))
         post(b, s, index);
 }
 
@@ -243,7 +262,7 @@ static void accumulate_all(struct build *b, struct shard *s)
 {
     for (struct shard_arrival *next = s->arrival; next != NULL;) {
         next = NULL;
-        for (int i = 0; i < ring_of(s) + 2; i++) {
+        for (int i = 0; i < turns_of(s); i++) {
             struct shard_arrival *a = &s->arrival[i];
             if (a->unit >= 0 && (next == NULL || a->op < next->op))
                 next = a;
@@ -256,9 +275,9 @@ static void accumulate_all(struct build *b, struct shard *s)
 /* Sums over replicas that travelled as bf16 go back into the accumulators. */
 static void widen(struct build *b, struct shard *s)
 {
-    if (!is_narrow(b) || s->copies == 1)
+    if (!is_narrow(b) || s->unit[UNIT_EMBEDDING].copies == 1)
         return;
-    for (int u = 0; u < s->n_units; u++) {
+    for (int u = 0; u < s->n_dense; u++) {
         struct shard_unit *unit = &s->unit[u];
         build_await(b, unit->reduced);
         unit->reduced =
@@ -273,7 +292,7 @@ void shard_reduce(struct build *b)
     struct plan *plan = b->plan;
     for (int i = 0; i < plan->n_tensors; i++) {
         int unit = plan->tensors[i].unit;
-        if (s->unit[unit].last_tensor == i && s->unit[unit].after[0] >= 0) {
+        if (s->unit[unit].last_tensor == i && s->unit[unit].after[0] >= 0 && !s->unit[unit].local) {
             s->unit[unit].after[0] = b->last; /* not overlapped: after all of backward */
             post(b, s, unit);
         }
@@ -283,7 +302,8 @@ void shard_reduce(struct build *b)
     for (int i = 0; i < plan->n_pieces; i++) {
         const struct plan_piece *piece = &plan->pieces[i];
         struct tensor at = {BUFFER_SHARD, piece->offset * (int64_t)sizeof(float)};
-        int op = s->unit[plan->tensors[piece->tensor].unit].reduced;
+        const struct shard_unit *unit = &s->unit[plan->tensors[piece->tensor].unit];
+        int op = unit->local ? -1 : unit->reduced; /* local: made on the compute stream */
         b->reduced[i] = (struct reduced){at, DTYPE_F32, op};
     }
 }

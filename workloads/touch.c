@@ -180,6 +180,7 @@ static void route(struct list *list)
         add(list, 4, s->sent, DTYPE_I32, WRITES);
         add(list, 5, op->again ? 0 : s->experts + 3, DTYPE_F64, BOTH);
         add(list, 6, s->all_rows / s->sequence * s->experts, DTYPE_F32, WRITES);
+        add(list, 7, s->experts, DTYPE_I32, WRITES);
     } else {
         add(list, 1, slots, DTYPE_I32, READS);
         add(list, 2, slots, DTYPE_F32, READS);
@@ -279,9 +280,10 @@ static void adamw(struct list *list)
 static void collective(struct list *list, const struct plan *plan)
 {
     const struct coll *coll = &list->op->shape.coll.coll;
-    int n = plan->layout.group[list->op->shape.coll.axis].size;
-    add(list, 0, coll_send_count(coll, n), coll->dtype, READS);
-    add(list, 1, coll_recv_count(coll, n), coll->dtype, WRITES);
+    const struct shape_coll *shape = &list->op->shape.coll;
+    int n = plan->layout.group[shape->axis].size;
+    add(list, 0, shape->counted ? shape->most[0] : coll_send_count(coll, n), coll->dtype, READS);
+    add(list, 1, shape->counted ? shape->most[1] : coll_recv_count(coll, n), coll->dtype, WRITES);
 }
 
 static void scalars(struct list *list)
@@ -311,6 +313,10 @@ static void plain(struct list *list)
     case OP_CAST:
         add(list, 0, op->shape.cast.n, op->shape.cast.from, READS);
         add(list, 1, op->shape.cast.n, op->shape.cast.to, WRITES);
+        break;
+    case OP_COUNTS:
+        add(list, 0, op->shape.counts.experts, DTYPE_I32, READS);
+        add(list, 1, op->shape.counts.experts, DTYPE_I32, READS);
         break;
     case OP_GELU:
         elementwise(list, 2);

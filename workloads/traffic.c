@@ -56,8 +56,8 @@ void traffic_of_plan(const struct plan *plan, struct traffic *out)
         if (op->kind != OP_COLLECTIVE)
             continue;
         enum axis axis = op->shape.coll.axis;
-        struct traffic one =
-            traffic_of_call(&op->shape.coll.coll, &layout->group[axis], layout->ranks_per_node);
+        struct coll call = shape_call(&op->shape.coll, &layout->group[axis]);
+        struct traffic one = traffic_of_call(&call, &layout->group[axis], layout->ranks_per_node);
         out[axis].calls += one.calls;
         out[axis].inside += one.inside;
         out[axis].across += one.across;

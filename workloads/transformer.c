@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/rng.h"
 #include "workloads/build.h"
+#include "workloads/pack.h"
 #include "workloads/shard.h"
 
 static const struct tensor no_tensor;
@@ -18,10 +19,13 @@ void policy_defaults(struct policy *policy, const struct model *model)
                               .overlap_parameters = true,
                               .overlap_tensor = true,
                               .overlap_context = true,
+                              .overlap_expert = true,
+                              .overlap_pipeline = true,
                               .routing = {.kind = ROUTING_BALANCED, .balance = 0.01f},
                               .tp_chunks = 1,
                               .sequence_parallel = true,
                               .recompute_every = 1,
+                              .pack = CHOICE_ON,
                               .shard_stage = 3,
                               .fsdp_prefetch = 1,
                               .fsdp_reshard = CHOICE_AUTO,
@@ -233,6 +237,9 @@ int transformer_plan(struct plan *out, const struct model *model, const struct l
     b.reduced = must_alloc((size_t)out->n_pieces, sizeof *b.reduced);
     build_arenas(&b);
     step(&b);
+    out->pack_later = policy->pack == CHOICE_AUTO;
+    if (policy->pack == CHOICE_ON)
+        plan_pack(out, NULL);
     rc = plan_seal(out);
     b.split->close(&b);
     build_release(&b);

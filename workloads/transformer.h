@@ -48,10 +48,14 @@ struct policy {
     enum cp_kind cp_kind;    /* cp > 1: how attention reaches the keys of other ranks */
     bool overlap_context;    /* cp: keys and their gradients travel beside attention */
     bool overlap_tensor;     /* tp: calls beside the products that do not need them */
+    bool overlap_expert;     /* ep: rows travel beside shared experts and the router's gradient */
+    bool overlap_pipeline;   /* pp: a stage computes while what it has sent is on its way */
     int tp_chunks;           /* tp: a product and its call are cut into so many chunks of rows */
     bool sequence_parallel;  /* tp > 1: norms and residuals are split by rows */
     enum recompute recompute;
     int recompute_every; /* of every so many layers the first is recomputed; 1: all */
+    int pack;            /* enum choice: values that do not live together share memory (pack.h);
+                            auto: plan_check packs one plan of each kind in place of all */
     bool copy_stream;    /* batches come on a stream of their own, one micro-batch ahead */
     int shard_stage;     /* shard > 1: 1, 2 (ZeRO) or 3 (FSDP) */
     int fsdp_prefetch;   /* units gathered ahead */

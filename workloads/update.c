@@ -59,12 +59,19 @@ static void sum_of_squares(struct build *b, int first, int end)
     build_add(b, &op);
 }
 
-/* Each rank of ep has the squares of its experts. */
+/* Each rank of ep has the squares of its experts; sharded, of a part of them. */
 static int sum_experts(struct build *b)
 {
-    if (b->plan->layout.group[AXIS_EP].size < 2)
+    const struct layout *layout = &b->plan->layout;
+    int parts = -1;
+    if (layout->group[AXIS_EP].size < 2)
         return -1;
-    return sum_scalars(b, AXIS_EP, SCALAR_EXPERT_SUMSQ, SCALAR_EXPERT_SUMSQ);
+    if (layout->degrees.shard > 1 && layout->group[AXIS_EDP].size > 1)
+        parts = sum_scalars(b, AXIS_EDP, SCALAR_EXPERT_SUMSQ, SCALAR_EXPERT_SUMSQ);
+    int sum = sum_scalars(b, AXIS_EP, SCALAR_EXPERT_SUMSQ, SCALAR_EXPERT_SUMSQ);
+    if (parts >= 0)
+        plan_wait(b->plan, sum, parts);
+    return sum;
 }
 
 /* Sums of the scalars up to `last` over an axis, behind other ops (-1: none). */

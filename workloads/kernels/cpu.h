@@ -15,6 +15,6 @@ kernel_run cpu_input, cpu_zero, cpu_embed, cpu_embed_grad, cpu_norm, cpu_norm_gr
     cpu_swiglu, cpu_swiglu_grad, cpu_add, cpu_cast, cpu_class_stats, cpu_cross_entropy, cpu_sumsq,
     cpu_clip, cpu_adamw, cpu_attention_block, cpu_attention_block_grad, cpu_attention_merge,
     cpu_move, cpu_route, cpu_route_grad, cpu_permute, cpu_combine, cpu_combine_grad,
-    cpu_grouped_gemm;
+    cpu_grouped_gemm, cpu_counts;
 
 #endif

@@ -16,7 +16,7 @@ void cpu_swiglu(const struct op *op, struct kernel_context *context, void *nativ
     const float *restrict x = tensor_at(context, op->t[0]);
     float *restrict y = tensor_at(context, op->t[1]);
 
-    for (int64_t r = 0; r < op->shape.rows.rows; r++, x += 2 * width, y += width)
+    for (int64_t r = 0; r < rows_now(&op->shape.rows); r++, x += 2 * width, y += width)
         for (int64_t j = 0; j < width; j++)
             y[j] = x[j] * logistic(x[j]) * x[width + j];
 }
@@ -30,7 +30,8 @@ void cpu_swiglu_grad(const struct op *op, struct kernel_context *context, void *
     const float *x = tensor_at(context, op->t[1]);
     float *dx = tensor_at(context, op->t[2]);
 
-    for (int64_t r = 0; r < op->shape.rows.rows; r++, dy += width, x += 2 * width, dx += 2 * width)
+    for (int64_t r = 0; r < rows_now(&op->shape.rows);
+         r++, dy += width, x += 2 * width, dx += 2 * width)
         for (int64_t j = 0; j < width; j++) {
             float gate = x[j], up = x[width + j], s = logistic(gate);
             dx[j] = dy[j] * up * s * (1 + gate * (1 - s));

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "workloads/counts.h"
 #include "workloads/kernels/cpu.h"
 #include "workloads/kernels/cpu_math.h"
 #include "workloads/routing.h"
@@ -83,9 +84,23 @@ static void put_row(const struct shape_route *s, const struct route_out *out, in
         out->place[slot] = -1;
         if (!kept[j])
             continue;
-        int32_t row = s->first[e] + next[e]++;
+        int32_t row = (s->first != NULL ? s->first[e] : 0) + next[e]++;
         out->place[slot] = row;
-        out->source[row] = (int32_t)slot;
+        if (s->first != NULL)
+            out->source[row] = (int32_t)slot;
+    }
+}
+
+/* Where experts begin is known when all rows are counted: so far a place is one among its expert's. */
+static void put_first(const struct shape_route *s, const struct route_out *out,
+                      const int32_t *counts)
+{
+    int32_t first[EXPERTS_MOST] = {0};
+    for (int e = 1; e < s->experts; e++)
+        first[e] = first[e - 1] + counts[e - 1];
+    for (int64_t slot = 0; slot < s->rows * s->top_k; slot++) {
+        out->place[slot] += first[out->experts[slot]];
+        out->source[out->place[slot]] = (int32_t)slot;
     }
 }
 
@@ -166,6 +181,19 @@ void cpu_route(const struct op *op, struct kernel_context *context, void *native
         if ((row + 1) % s->sequence == 0)
             end_sequence(s, &q, share + row / s->sequence * s->experts, load);
     }
+    if (s->first != NULL)
+        return;
+    put_first(s, &out, next);
+    memcpy(tensor_at(context, op->t[7]), next, (size_t)s->experts * sizeof *next);
+}
+
+/* The compute stream is the host: it is there already. */
+void cpu_counts(const struct op *op, struct kernel_context *context, void *native)
+{
+    (void)native;
+    context->counts++;
+    if (!context->keep_counts)
+        counts_put(&op->shape.counts, tensor_at(context, op->t[0]), tensor_at(context, op->t[1]));
 }
 
 /* Through the softmax of all (K = 1), or of the taken ones, whose gates do not see the others. */

@@ -76,6 +76,7 @@ const struct kernel_set kernels_cpu = {
             [OP_COMBINE] = typed,
             [OP_COMBINE_GRAD] = typed,
             [OP_GROUPED_GEMM] = typed,
+            [OP_COUNTS] = cpu_counts,
         },
     .open = cpu_open,
     .close = cpu_close,

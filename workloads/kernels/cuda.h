@@ -45,6 +45,7 @@ struct cuda_state {
     struct cuda_ring *ring;
     struct cuda_rotary *rotary;
     struct cuda_cudnn *cudnn;
+    int32_t *counts; /* cuda_counts.c: page-locked; NULL: no routing is dropless */
 };
 
 static inline struct cuda_state *cuda_state(const struct kernel_context *context)
@@ -61,7 +62,7 @@ kernel_run cuda_input, cuda_zero, cuda_embed, cuda_embed_grad, cuda_norm, cuda_n
     cuda_attention_merge, cuda_move;
 
 kernel_run cuda_route, cuda_route_grad, cuda_permute, cuda_combine, cuda_combine_grad,
-    cuda_grouped_gemm;
+    cuda_grouped_gemm, cuda_counts;
 
 /* Bytes of scratch that an op needs. */
 typedef int64_t cuda_scratch(const struct op *op, const struct cuda_state *state);
@@ -77,6 +78,9 @@ cuda_scratch cuda_route_scratch, cuda_grouped_scratch;
 int cuda_grouped_open(struct kernel_context *context);
 void cuda_grouped_close(struct cuda_state *state);
 
+int cuda_counts_open(struct kernel_context *context);
+void cuda_counts_close(struct cuda_state *state);
+
 /* Each fails with FAIL_USAGE or FAIL_CUDA in a sentence; each close is safe on what was not
  * opened. */
 int cuda_gemm_open(struct kernel_context *context);
@@ -88,6 +92,14 @@ void cuda_gemm_describe(const struct cuda_state *state, char *text, size_t size)
  * after a newline. */
 int cuda_gemm_search(struct kernel_context *context);
 void cuda_gemm_describe_choices(const struct cuda_state *state, char *text, size_t size);
+
+/* Collective over the ranks of `share` (NULL: this one alone): what all of them have, n_all records of
+ * `size` bytes in the order of ranks, owned by the caller; of n keys, plain bytes, those that no lower
+ * rank has. */
+int cuda_share_all(const struct kernel_share *share, const void *mine, size_t size, int n,
+                   void **all, int *n_all);
+int cuda_share_out(const struct kernel_share *share, const void *keys, size_t key, int n,
+                   bool *owns);
 
 /* Before cuda_gemm_open, which asks the same state->overwrite. */
 int cuda_zero_open(struct kernel_context *context);
@@ -125,6 +137,13 @@ int cuda_cudnn_open(struct kernel_context *context, bool *usable, char *why, siz
 void cuda_cudnn_close(struct cuda_state *state);
 void cuda_cudnn_describe(const struct cuda_state *state, char *text, size_t size);
 int64_t cuda_cudnn_scratch(const struct cuda_state *state);
+
+/* With context->search, before scratch is taken: which plan each attention shape takes, by
+ * measurement, the same on all ranks that share; collective over these, whatever attends here. A line
+ * for each, each after a newline. */
+int cuda_cudnn_search(struct kernel_context *context);
+void cuda_cudnn_describe_choices(const struct cuda_state *state, char *text, size_t size);
+
 /* After scratch is taken: what a run passes to cuDNN, for the memory of now. Memory that comes later
  * (context->base) is bound at its first run. */
 int cuda_cudnn_bind(struct kernel_context *context);

@@ -6,42 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "workloads/kernels/cuda_cudnn_attention.h"
-
-/* One attention shape in one direction. */
-struct entry {
-    struct shape_attention shape;
-    bool backward;
-    struct cudnn_plan plan;
-    float constants[3]; /* packs point to them */
-};
-
-enum { MOST_POINTERS = 13, BINDINGS = 2 };
-
-struct pointers {
-    int n;
-    int64_t uid[MOST_POINTERS];
-    void *at[MOST_POINTERS];
-};
-
-/* The tensors of an op where they lie, as cuDNN takes them. An op has two: its memory may be the
- * real one or scratch. */
-struct binding {
-    struct pointers pointers;
-    void *pack; /* NULL: none yet */
-};
-
-struct cuda_cudnn {
-    cudnnHandle_t handle;
-    void *stream; /* that the handle launches on */
-    bool deterministic;
-    int n;
-    struct entry *entries;    /* [n] */
-    struct binding *bindings; /* [n_ops][BINDINGS] of the plan */
-    int n_ops;
-    int64_t sum_bytes; /* of the largest accumulator of dq */
-    int64_t dq_bytes;  /* of the largest dq that is added to another; multiples of 256 */
-};
+#include "workloads/kernels/cuda_cudnn_set.h"
 
 static bool same_shape(const struct shape_attention *a, const struct shape_attention *b)
 {
@@ -61,12 +26,7 @@ static bool is_backward(const struct op *op)
     return op->kind == OP_ATTENTION_GRAD || op->kind == OP_ATTENTION_BLOCK_GRAD;
 }
 
-static int64_t queries_of(const struct shape_attention *s)
-{
-    return s->q_rows > 0 ? s->q_rows : s->sequence;
-}
-
-static struct entry *find(const struct cuda_cudnn *c, const struct op *op)
+static struct attention_entry *find(const struct cuda_cudnn *c, const struct op *op)
 {
     bool backward = is_backward(op);
     if (!backward && op->kind != OP_ATTENTION && !is_block(op))
@@ -76,13 +36,6 @@ static struct entry *find(const struct cuda_cudnn *c, const struct op *op)
             same_shape(&c->entries[i].shape, &op->shape.attention))
             return &c->entries[i];
     return NULL;
-}
-
-/* fp32 for every query, with room for rows that fill up the last tile. */
-static int64_t sum_bytes(const struct shape_attention *s)
-{
-    int64_t sequence = (queries_of(s) + 127) / 128 * 128;
-    return (s->batch * s->heads * sequence * s->head * (int64_t)sizeof(float) + 255) / 256 * 256;
 }
 
 /* Blocks that no graph is written for. */
@@ -103,7 +56,8 @@ static int64_t dq_bytes(const struct shape_attention *s)
 static bool make_entry(struct cuda_cudnn *c, const struct op *op, char *why, size_t size)
 {
     struct cudnn_graph graph;
-    struct entry e = {.shape = op->shape.attention, .backward = is_backward(op)};
+    struct attention_entry e = {.shape = op->shape.attention, .backward = is_backward(op)};
+    e.ordered = c->deterministic;
     if (is_strange(op)) {
         snprintf(why, size,
                  "%s: a mask that is no square, gradients of keys that are added, or rows from the "
@@ -111,12 +65,8 @@ static bool make_entry(struct cuda_cudnn *c, const struct op *op, char *why, siz
                  op_name((int)op->kind));
         return false;
     }
-    cudnn_graph_begin(&graph, c->handle);
-    if (e.backward)
-        cudnn_attention_backward(&graph, &e.shape, c->deterministic);
-    else
-        cudnn_attention_forward(&graph, &e.shape);
-    int status = cudnn_graph_plan(&graph, &e.plan);
+    attention_graph(&graph, c->handle, &e, e.ordered);
+    int status = cudnn_graph_plan(&graph, c->deterministic, &e.plan);
     if (status != CUDNN_STATUS_SUCCESS)
         snprintf(why, size, "%s: %s", op_name((int)op->kind), graph.why);
     cudnn_graph_end(&graph);
@@ -125,11 +75,18 @@ static bool make_entry(struct cuda_cudnn *c, const struct op *op, char *why, siz
     cudnn_attention_constants(&e.shape, e.constants);
     c->entries = must_grow(c->entries, (size_t)c->n + 1, sizeof *c->entries);
     c->entries[c->n++] = e;
-    if (e.backward && !c->deterministic && sum_bytes(&e.shape) > c->sum_bytes)
-        c->sum_bytes = sum_bytes(&e.shape);
-    if (e.backward && dq_bytes(&e.shape) > c->dq_bytes)
-        c->dq_bytes = dq_bytes(&e.shape);
     return true;
+}
+
+void cudnn_size_scratch(struct cuda_cudnn *c)
+{
+    c->sum_bytes = c->dq_bytes = 0;
+    for (int i = 0; i < c->n; i++) {
+        const struct attention_entry *e = &c->entries[i];
+        int64_t sum = attention_sum_bytes(e), dq = e->backward ? dq_bytes(&e->shape) : 0;
+        c->sum_bytes = sum > c->sum_bytes ? sum : c->sum_bytes;
+        c->dq_bytes = dq > c->dq_bytes ? dq : c->dq_bytes;
+    }
 }
 
 int cuda_cudnn_open(struct kernel_context *context, bool *usable, char *why, size_t size)
@@ -154,6 +111,7 @@ int cuda_cudnn_open(struct kernel_context *context, bool *usable, char *why, siz
         if (!make_entry(c, op, why, size))
             return 0;
     }
+    cudnn_size_scratch(c);
     *usable = true;
     return 0;
 }
@@ -183,7 +141,7 @@ void cuda_cudnn_describe(const struct cuda_state *state, char *text, size_t size
     for (int i = 0; i < c->n && at < size; i++)
         at += (size_t)snprintf(text + at, size - at, " %s%d",
                                c->entries[i].backward ? "backward " : "forward ",
-                               c->entries[i].plan.engine);
+                               c->entries[i].plan.engine.index);
 }
 
 int64_t cuda_cudnn_scratch(const struct cuda_state *state)
@@ -216,7 +174,7 @@ static void add_heads(struct pointers *p, const struct shape_attention *s, unsig
 
 /* Rows of a block: q_first of q, kv_first of keys that lie apart. */
 static struct pointers block_pointers(const struct op *op, const struct kernel_context *context,
-                                      struct entry *e, bool with_sum)
+                                      struct attention_entry *e, bool with_sum)
 {
     const struct shape_attention *s = &op->shape.attention;
     const struct cuda_state *state = cuda_state(context);
@@ -250,7 +208,7 @@ static struct pointers block_pointers(const struct op *op, const struct kernel_c
 }
 
 static struct pointers pointers_of(const struct op *op, const struct kernel_context *context,
-                                   struct entry *e, bool with_sum)
+                                   struct attention_entry *e, bool with_sum)
 {
     const struct shape_attention *s = &op->shape.attention;
     struct pointers p = {0};
@@ -279,11 +237,11 @@ static bool same_pointers(const struct pointers *a, const struct pointers *b)
 /* The pack of an op for where its tensors are now, made when it is new: a third place takes that of
  * the second. *status is cuDNN's. */
 static void *bind(struct cuda_cudnn *c, const struct op *op, const struct kernel_context *context,
-                  struct entry *e, int *status)
+                  struct attention_entry *e, int *status)
 {
     const struct cuda_state *state = cuda_state(context);
-    struct pointers p = (is_block(op) ? block_pointers : pointers_of)(
-        op, context, e, e->backward && !c->deterministic);
+    struct pointers p =
+        (is_block(op) ? block_pointers : pointers_of)(op, context, e, e->backward && !e->ordered);
     struct binding *b = &c->bindings[(op - state->plan->ops) * BINDINGS], *end = b + BINDINGS - 1;
     *status = CUDNN_STATUS_SUCCESS;
     while (b->pack != NULL && b < end && !same_pointers(&b->pointers, &p))
@@ -307,7 +265,7 @@ int cuda_cudnn_bind(struct kernel_context *context)
     c->n_ops = plan->n_ops;
     c->bindings = must_alloc((size_t)c->n_ops * BINDINGS, sizeof *c->bindings);
     for (int i = 0; i < plan->n_ops && status == CUDNN_STATUS_SUCCESS; i++) {
-        struct entry *e = find(c, &plan->ops[i]);
+        struct attention_entry *e = find(c, &plan->ops[i]);
         if (e != NULL)
             bind(c, &plan->ops[i], context, e, &status);
     }
@@ -321,7 +279,7 @@ void cuda_cudnn_run(const struct op *op, struct kernel_context *context, void *n
 {
     struct cuda_state *state = cuda_state(context);
     struct cuda_cudnn *c = state->cudnn;
-    struct entry *e = find(c, op);
+    struct attention_entry *e = find(c, op);
     int status;
 
     if (e == NULL || op < state->plan->ops || op >= state->plan->ops + c->n_ops)
@@ -330,8 +288,8 @@ void cuda_cudnn_run(const struct op *op, struct kernel_context *context, void *n
         die(FAIL_CUDA, "attention: cuDNN does not take the stream");
     c->stream = native;
     void *pack = bind(c, op, context, e, &status);
-    if (e->backward && !c->deterministic)
-        cuda_must((int)cudaMemsetAsync(state->scratch, 0, (size_t)sum_bytes(&e->shape), native),
+    if (attention_sum_bytes(e) > 0)
+        cuda_must((int)cudaMemsetAsync(state->scratch, 0, (size_t)attention_sum_bytes(e), native),
                   "attention-grad");
     if (status == CUDNN_STATUS_SUCCESS)
         status = cudnn_plan_run(&e->plan, c->handle, pack);

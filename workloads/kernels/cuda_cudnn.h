@@ -14,7 +14,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { GRAPH_DESCRIPTORS = 128, GRAPH_OPS = 40, GRAPH_CONSTANTS = 4, GRAPH_WHY = 200 };
+enum { GRAPH_DESCRIPTORS = 256, GRAPH_OPS = 40, GRAPH_CONSTANTS = 4, GRAPH_WHY = 200 };
+
+/* Configurations that a mode of the heuristic may name, the modes (A, B, fallback), all of them. */
+enum { MODE_CONFIGS = 16, GRAPH_MODES = 3, GRAPH_CONFIGS = MODE_CONFIGS * GRAPH_MODES };
+enum { ENGINE_KNOBS = 16 };
 
 struct cudnnContext;
 
@@ -33,11 +37,28 @@ struct cudnn_graph {
     int64_t next_uid; /* of tensors that nobody passes */
 };
 
+/* Which engine with which settings: what makes two plans of one graph the same on two GPUs of a kind.
+ * Plain bytes, unused ones zero. */
+struct cudnn_engine {
+    int mode;    /* of the heuristic that named it first; no part of what it is */
+    int index;   /* global */
+    int n_knobs; /* settings as cuDNN numbers them, with their values */
+    int knob[ENGINE_KNOBS];
+    int64_t value[ENGINE_KNOBS];
+};
+
+/* Lives as long as its graph. */
+struct cudnn_config {
+    void *config;
+    struct cudnn_engine engine;
+    bool fixed_order; /* it does not say that sums have no order */
+};
+
 /* What runs: owned by the holder, released by cudnn_plan_release. */
 struct cudnn_plan {
     void *plan;
     int64_t workspace_bytes;
-    int engine; /* global index, for the record */
+    struct cudnn_engine engine;
 };
 
 void cudnn_graph_begin(struct cudnn_graph *graph, struct cudnnContext *handle);
@@ -69,8 +90,18 @@ void cudnn_reduction(struct cudnn_graph *graph, int how, struct cudnn_tensor x,
                      struct cudnn_tensor y);
 void cudnn_reshape(struct cudnn_graph *graph, struct cudnn_tensor x, struct cudnn_tensor y);
 
-/* The first engine that the heuristic names and that finalises; else graph->status and why. */
-int cudnn_graph_plan(struct cudnn_graph *graph, struct cudnn_plan *plan);
+/* Configurations of the finished graph, each once, as the heuristic names them in its first mode or
+ * in all: out[GRAPH_CONFIGS]. How many; 0: graph->status and why. */
+int cudnn_graph_configs(struct cudnn_graph *graph, bool all, struct cudnn_config *out);
+bool cudnn_engine_same(const struct cudnn_engine *a, const struct cudnn_engine *b);
+
+/* The first engine that the heuristic names and that finalises, with `fixed_order` the first that has
+ * one if any has; else graph->status and why. */
+int cudnn_graph_plan(struct cudnn_graph *graph, bool fixed_order, struct cudnn_plan *plan);
+
+/* The plan of one configuration; a cudnnStatus_t, *plan zeroed where there is none. */
+int cudnn_plan_make(const struct cudnn_graph *graph, const struct cudnn_config *config,
+                    struct cudnn_plan *plan);
 void cudnn_plan_release(struct cudnn_plan *plan);
 
 /* n tensors by uid and a workspace in the form that a run takes; constants are read at each run.

@@ -29,9 +29,58 @@ enum attention_uid {
     ATTENTION_LEAST
 };
 
+/* `ordered`: dq without an accumulator, its sums in a fixed order; the plan may want more workspace. */
 void cudnn_attention_forward(struct cudnn_graph *graph, const struct shape_attention *shape);
 void cudnn_attention_backward(struct cudnn_graph *graph, const struct shape_attention *shape,
-                              bool deterministic);
+                              bool ordered);
 void cudnn_attention_constants(const struct shape_attention *shape, float out[3]);
+
+/* What a choice of plan depends on, and the choice: plain bytes that ranks hand to each other, made by
+ * attention_key alone. */
+struct attention_key {
+    int64_t batch, sequence, q_rows, kv_sequence, kv_rows;
+    int heads, kv_heads, head, causal, add_q, backward;
+};
+struct attention_found {
+    struct attention_key key;
+    struct cudnn_engine engine;
+    int ordered;
+    int candidates; /* that were timed; 0: none, the heuristic's first was taken */
+    int refused;    /* that gave other results than the heuristic's first */
+    float us, first_us;
+    int64_t workspace_bytes;
+};
+
+/* One attention shape in one direction, and what runs it. */
+struct attention_entry {
+    struct shape_attention shape;
+    bool backward, ordered;
+    struct cudnn_plan plan;
+    float constants[3]; /* packs point to them */
+    struct attention_found found;
+};
+
+struct attention_key attention_key(const struct attention_entry *entry);
+int64_t attention_sum_bytes(const struct attention_entry *entry); /* of the accumulator of dq; 0 */
+
+/* The graph of an entry with dq in one way or the other; the caller ends it. */
+void attention_graph(struct cudnn_graph *graph, struct cudnnContext *handle,
+                     const struct attention_entry *entry, bool ordered);
+
+struct kernel_context;
+
+/*
+ * Times, on `native`, what the heuristic's three modes name for an entry, with and without an
+ * accumulator of dq, and leaves the choice in entry->found; entry->plan stays. Candidates that take
+ * more memory than the plan there is by more than 64 MiB, or whose results differ from its by more
+ * than roundings do, are left out. The heuristic's first stays unless another is faster by 1 %. Without
+ * memory for the tensors there is no choice (candidates 0), which is no failure.
+ */
+void attention_search(struct attention_entry *entry, struct cudnnContext *handle,
+                      struct kernel_context *context, void *native);
+
+/* Make the plan that was found, here or on another rank. */
+int attention_adopt(struct attention_entry *entry, struct cudnnContext *handle,
+                    const struct attention_found *found);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 
-enum { ALIGNMENT = 16, FIRST_OWN_UID = 1000, MOST_CHOICES = 16 };
+enum { ALIGNMENT = 16, FIRST_OWN_UID = 1000 };
 
 /* ---- descriptors ---- */
 
@@ -255,7 +255,7 @@ void cudnn_reshape(struct cudnn_graph *graph, struct cudnn_tensor x, struct cudn
     finish_op(graph, op, "reshape");
 }
 
-/* ---- plans ---- */
+/* ---- the whole ---- */
 
 static cudnnBackendDescriptor_t make_graph(struct cudnn_graph *graph)
 {
@@ -267,113 +267,133 @@ static cudnnBackendDescriptor_t make_graph(struct cudnn_graph *graph)
     return ops;
 }
 
-/* Engine configurations, best first; how many. */
-static int64_t choices(struct cudnn_graph *graph, cudnnBackendDescriptor_t ops,
-                       cudnnBackendDescriptor_t config[MOST_CHOICES])
-{
-    cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
-    int64_t n = 0;
-    cudnnBackendDescriptor_t heuristic = make(graph, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-    set(graph, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-        &ops);
-    set(graph, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-    finish(graph, heuristic, "heuristic");
-    for (int i = 0; i < MOST_CHOICES; i++)
-        config[i] = make(graph, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-    if (graph->status == 0)
-        note(graph,
-             cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                      CUDNN_TYPE_BACKEND_DESCRIPTOR, MOST_CHOICES, &n, config),
-             "heuristic");
-    return n < MOST_CHOICES ? n : MOST_CHOICES;
-}
+/* ---- engines ---- */
 
-static int engine_of(struct cudnn_graph *graph, cudnnBackendDescriptor_t config)
+static int64_t engine_number(cudnnBackendDescriptor_t config, bool *fixed_order)
 {
-    cudnnBackendDescriptor_t engine = make(graph, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    cudnnBackendNumericalNote_t note[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+    cudnnBackendDescriptor_t engine = NULL;
     int64_t n = 0, index = -1;
+    *fixed_order = true;
+    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) != 0)
+        return -1;
     if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                 1, &n, &engine) == CUDNN_STATUS_SUCCESS)
+                                 1, &n, &engine) == CUDNN_STATUS_SUCCESS) {
         cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &n,
                                  &index);
-    return (int)index;
+        if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                     CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n,
+                                     note) != CUDNN_STATUS_SUCCESS)
+            n = 0;
+        for (int64_t i = 0; i < n && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++)
+            *fixed_order = *fixed_order && note[i] != CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+    }
+    cudnnBackendDestroyDescriptor(engine);
+    return index;
 }
 
-static cudnnStatus_t make_plan(const struct cudnn_graph *graph, cudnnBackendDescriptor_t config,
-                               struct cudnn_plan *plan)
+static void read_knob(cudnnBackendDescriptor_t choice, struct cudnn_engine *out)
 {
+    cudnnBackendKnobType_t type;
+    int64_t n = 0, value = 0;
+    if (cudnnBackendGetAttribute(choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1,
+                                 &n, &type) != CUDNN_STATUS_SUCCESS ||
+        cudnnBackendGetAttribute(choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &n,
+                                 &value) != CUDNN_STATUS_SUCCESS)
+        return;
+    out->knob[out->n_knobs] = (int)type;
+    out->value[out->n_knobs++] = value;
+}
+
+/* Knobs that cannot be read are left out: then two configurations may look alike, and one is used. */
+static void read_knobs(cudnnBackendDescriptor_t config, struct cudnn_engine *out)
+{
+    cudnnBackendDescriptor_t choice[ENGINE_KNOBS];
     int64_t n = 0;
-    cudnnStatus_t status =
-        cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan->plan);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendSetAttribute(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
-                                          CUDNN_TYPE_HANDLE, 1, &graph->handle);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendSetAttribute(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-                                          CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendFinalize(plan->plan);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendGetAttribute(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                          CUDNN_TYPE_INT64, 1, &n, &plan->workspace_bytes);
-    if (status != CUDNN_STATUS_SUCCESS)
-        cudnn_plan_release(plan);
-    return status;
+    int made = 0;
+    while (made < ENGINE_KNOBS &&
+           cudnnBackendCreateDescriptor(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, &choice[made]) == 0)
+        made++;
+    if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, made, &n,
+                                 choice) != CUDNN_STATUS_SUCCESS)
+        n = 0;
+    for (int64_t i = 0; i < n && i < made; i++)
+        read_knob(choice[i], out);
+    for (int i = 0; i < made; i++)
+        cudnnBackendDestroyDescriptor(choice[i]);
 }
 
-int cudnn_graph_plan(struct cudnn_graph *graph, struct cudnn_plan *plan)
+/* Append what a mode of the heuristic names, best first. The first mode must be there; what the others
+ * cannot do is no failure of the graph. */
+static int ask_heuristic(struct cudnn_graph *graph, cudnnBackendDescriptor_t ops,
+                         cudnnBackendHeurMode_t mode, struct cudnn_config *out)
 {
-    cudnnBackendDescriptor_t config[MOST_CHOICES], ops = make_graph(graph);
-    cudnnStatus_t status = CUDNN_STATUS_NOT_SUPPORTED;
-    int64_t n = choices(graph, ops, config);
+    cudnnBackendDescriptor_t config[MODE_CONFIGS], heuristic;
+    int64_t n = 0;
+    heuristic = make(graph, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    for (int i = 0; i < MODE_CONFIGS; i++)
+        config[i] = make(graph, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    if (graph->status != 0 ||
+        cudnnBackendSetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &ops) != CUDNN_STATUS_SUCCESS ||
+        cudnnBackendSetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1,
+                                 &mode) != CUDNN_STATUS_SUCCESS ||
+        cudnnBackendFinalize(heuristic) != CUDNN_STATUS_SUCCESS ||
+        cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, MODE_CONFIGS, &n,
+                                 config) != CUDNN_STATUS_SUCCESS)
+        return 0;
+    n = n < MODE_CONFIGS ? n : MODE_CONFIGS;
+    for (int64_t i = 0; i < n; i++) {
+        memset(&out[i], 0, sizeof out[i]);
+        out[i].config = config[i];
+        out[i].engine.mode = (int)mode;
+        out[i].engine.index = (int)engine_number(config[i], &out[i].fixed_order);
+        read_knobs(config[i], &out[i].engine);
+    }
+    return (int)n;
+}
+
+bool cudnn_engine_same(const struct cudnn_engine *a, const struct cudnn_engine *b)
+{
+    return a->index == b->index && a->n_knobs == b->n_knobs &&
+           memcmp(a->knob, b->knob, sizeof a->knob) == 0 &&
+           memcmp(a->value, b->value, sizeof a->value) == 0;
+}
+
+int cudnn_graph_configs(struct cudnn_graph *graph, bool all, struct cudnn_config *out)
+{
+    static const cudnnBackendHeurMode_t modes[GRAPH_MODES] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B,
+                                                              CUDNN_HEUR_MODE_FALLBACK};
+    cudnnBackendDescriptor_t ops = make_graph(graph);
+    int n = 0;
+    for (int m = 0; m < (all ? GRAPH_MODES : 1) && graph->status == 0; m++) {
+        int named = ask_heuristic(graph, ops, modes[m], &out[n]), first = n;
+        for (int i = first; i < first + named; i++) {
+            int same = 0;
+            while (same < n && !cudnn_engine_same(&out[same].engine, &out[i].engine))
+                same++;
+            if (same == n)
+                out[n++] = out[i];
+        }
+    }
+    if (n == 0)
+        note(graph, CUDNN_STATUS_NOT_SUPPORTED, "no engine");
+    return n;
+}
+
+int cudnn_graph_plan(struct cudnn_graph *graph, bool fixed_order, struct cudnn_plan *plan)
+{
+    struct cudnn_config config[GRAPH_CONFIGS];
+    int n = cudnn_graph_configs(graph, false, config), status = CUDNN_STATUS_NOT_SUPPORTED;
     memset(plan, 0, sizeof *plan);
     if (graph->status != 0)
         return graph->status;
-    for (int64_t i = 0; i < n && status != CUDNN_STATUS_SUCCESS; i++) {
-        status = make_plan(graph, config[i], plan);
-        if (status == CUDNN_STATUS_SUCCESS)
-            plan->engine = engine_of(graph, config[i]);
-    }
-    note(graph, status, n == 0 ? "no engine" : "execution plan");
+    for (int pass = fixed_order ? 0 : 1; pass < 2 && status != CUDNN_STATUS_SUCCESS; pass++)
+        for (int i = 0; i < n && status != CUDNN_STATUS_SUCCESS; i++)
+            if (pass == 1 || config[i].fixed_order)
+                status = cudnn_plan_make(graph, &config[i], plan);
+    note(graph, (cudnnStatus_t)status, "execution plan");
     return graph->status;
-}
-
-void cudnn_plan_release(struct cudnn_plan *plan)
-{
-    if (plan->plan != NULL)
-        cudnnBackendDestroyDescriptor(plan->plan);
-    memset(plan, 0, sizeof *plan);
-}
-
-int cudnn_pack_make(void **pack, int n, const int64_t *uids, void *const *pointers, void *workspace)
-{
-    cudnnStatus_t status =
-        cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, pack);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendSetAttribute(*pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
-                                          CUDNN_TYPE_INT64, n, uids);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendSetAttribute(*pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
-                                          CUDNN_TYPE_VOID_PTR, n, pointers);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendSetAttribute(*pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
-                                          CUDNN_TYPE_VOID_PTR, 1, &workspace);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendFinalize(*pack);
-    if (status != CUDNN_STATUS_SUCCESS) {
-        cudnn_pack_release(*pack);
-        *pack = NULL;
-    }
-    return (int)status;
-}
-
-void cudnn_pack_release(void *pack)
-{
-    if (pack != NULL)
-        cudnnBackendDestroyDescriptor(pack);
-}
-
-int cudnn_plan_run(const struct cudnn_plan *plan, cudnnHandle_t handle, void *pack)
-{
-    return (int)cudnnBackendExecute(handle, plan->plan, pack);
 }

@@ -244,11 +244,12 @@ static size_t describe_choice(const struct gemm_choice *c, char *text, size_t si
     static const char *const ways[GEMM_WAYS] = {"plain", "bias", "fused"};
     const struct gemm_algorithm *a = &c->algorithm;
     size_t at = describe_key(&c->key, text, size);
-    at += (size_t)snprintf(text + at, size - at,
-                           ": %s, algorithm %d tile %d stages %d split %d, %.1f us of %.1f the "
-                           "first, %d candidates",
-                           ways[c->way], a->id, a->tile, a->stages, a->splits > 1 ? a->splits : 1,
-                           (double)a->us, (double)c->first_us, c->candidates);
+    at += (size_t)snprintf(
+        text + at, size - at,
+        ": %s, algorithm %d tile %d stages %d cluster %d split %d, %.1f us of %.1f the "
+        "first, %d candidates",
+        ways[c->way], a->id, a->tile, a->stages, a->cluster, a->splits > 1 ? a->splits : 1,
+        (double)a->us, (double)c->first_us, c->candidates);
     for (int w = 0; w < GEMM_WAYS; w++)
         if (c->way_us[w] > 0)
             at += (size_t)snprintf(text + at, size - at, ", %s %.1f us", ways[w],

@@ -12,8 +12,9 @@
  *
  * Without a search the way is bias where the heuristic has an algorithm for it, else plain, and the
  * algorithm is the heuristic's first. A search (cuda_gemm_search) times the heuristic's candidates of
- * each way, then the best of each way beside each other with the kernels that they need beside them,
- * and takes the fastest. The search is set-up: it runs in cuda_gemm_search alone, never in a step.
+ * each way, and the best of them in other shapes of clusters, each alone; then the fastest in turn
+ * (cuda_race.h); then the best of each way in turn with the kernels that they need beside them, and
+ * takes the fastest. The search is set-up: it runs in cuda_gemm_search alone, never in a step.
  */
 #ifndef WORKLOADS_KERNELS_CUDA_GEMM_H
 #define WORKLOADS_KERNELS_CUDA_GEMM_H
@@ -38,7 +39,7 @@ struct gemm_key {
 struct gemm_algorithm {
     uint64_t opaque[8];
     int64_t workspace;
-    int id, tile, stages, splits, reduction;
+    int id, tile, stages, splits, reduction, cluster;
     float us; /* alone; 0: not measured */
 };
 
@@ -81,6 +82,12 @@ int gemm_set_way(struct gemm *g, enum gemm_way way, const void *bias, const void
 /* The heuristic's algorithms for the descriptor as it stands, best first; *n: how many, maybe 0. */
 int gemm_candidates(const struct cuda_gemms *gemms, const struct gemm *g, bool deterministic,
                     struct gemm_algorithm *out, int most, int *n);
+
+/* The algorithm `like` in the shapes of clusters that it does not have, where the library takes them:
+ * *n of them, maybe 0. */
+void gemm_neighbours(const struct cuda_gemms *gemms, const struct gemm *g,
+                     const struct gemm_algorithm *like, struct gemm_algorithm *out, int most,
+                     int *n);
 
 /* Launch the product in its way, and what the way needs beside it but for a partner that runs by
  * itself. 0, or the cublasStatus_t with which the library refused. */

@@ -170,6 +170,15 @@ static int config(const cublasLtMatmulAlgo_t *algorithm, cublasLtMatmulAlgoConfi
     return value;
 }
 
+/* Of the attributes that have 16 bits. */
+static int small_config(const cublasLtMatmulAlgo_t *algorithm,
+                        cublasLtMatmulAlgoConfigAttributes_t name)
+{
+    uint16_t value = 0;
+    cublasLtMatmulAlgoConfigGetAttribute(algorithm, name, &value, sizeof value, NULL);
+    return value;
+}
+
 static void keep(const cublasLtMatmulHeuristicResult_t *result, struct gemm_algorithm *out)
 {
     const cublasLtMatmulAlgo_t *algorithm = &result->algo;
@@ -181,6 +190,7 @@ static void keep(const cublasLtMatmulHeuristicResult_t *result, struct gemm_algo
     out->stages = config(algorithm, CUBLASLT_ALGO_CONFIG_STAGES_ID);
     out->splits = config(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
     out->reduction = config(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME);
+    out->cluster = small_config(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID);
 }
 
 int gemm_candidates(const struct cuda_gemms *gemms, const struct gemm *g, bool deterministic,
@@ -203,6 +213,32 @@ out:
         cublasLtMatmulPreferenceDestroy(preference);
     free(result);
     return rc;
+}
+
+void gemm_neighbours(const struct cuda_gemms *gemms, const struct gemm *g,
+                     const struct gemm_algorithm *like, struct gemm_algorithm *out, int most,
+                     int *n)
+{
+    static const uint16_t shapes[] = {CUBLASLT_CLUSTER_SHAPE_1x1x1, CUBLASLT_CLUSTER_SHAPE_2x1x1,
+                                      CUBLASLT_CLUSTER_SHAPE_1x2x1, CUBLASLT_CLUSTER_SHAPE_2x2x1,
+                                      CUBLASLT_CLUSTER_SHAPE_4x1x1, CUBLASLT_CLUSTER_SHAPE_1x4x1,
+                                      CUBLASLT_CLUSTER_SHAPE_4x2x1, CUBLASLT_CLUSTER_SHAPE_2x4x1};
+    *n = 0;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0] && *n < most; i++) {
+        cublasLtMatmulHeuristicResult_t result = {0};
+        cublasLtMatmulAlgo_t algo;
+        memcpy(&algo, like->opaque, sizeof algo);
+        if (shapes[i] == like->cluster ||
+            cublasLtMatmulAlgoConfigSetAttribute(&algo, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID,
+                                                 &shapes[i],
+                                                 sizeof shapes[i]) != CUBLAS_STATUS_SUCCESS ||
+            cublasLtMatmulAlgoCheck(gemms->handle, g->product, g->b, g->a, g->c, g->c, &algo,
+                                    &result) != CUBLAS_STATUS_SUCCESS ||
+            result.workspaceSize > GEMM_WORKSPACE)
+            continue;
+        result.algo = algo;
+        keep(&result, &out[(*n)++]);
+    }
 }
 
 /* ---- the launch ---- */

@@ -6,22 +6,36 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "workloads/kernels/cuda_race.h"
 
 /*
- * Candidates of a way; timed runs of a candidate, of the best of each way in turn; how much slower
- * than the best so far a candidate may be in its first run to get the others; gains below which the
- * heuristic's first, and the way without a partner, stay.
+ * Candidates of a way: those that the heuristic names, then the best of them in other cluster shapes;
+ * those that are timed in turn, and how often; how much slower than the best so far a candidate may be
+ * in its first run to stay; gains below which the heuristic's first, and the way without a partner,
+ * stay; copies of small tensors, so that a run finds as little of them in the caches as a step does.
  */
-enum { CANDIDATES = 24, ROUNDS = 5, DUEL_ROUNDS = 9, EVENTS = GEMM_WAYS * (DUEL_ROUNDS + 1) };
+enum { NAMED = 40, CANDIDATES = 56, FINALISTS = 4, ROUNDS = 9, MOST_COPIES = 4 };
 static const float hopeless = 1.25F, worth_it = 0.99F, worth_fusing = 0.995F;
+
+struct candidate {
+    struct gemm_algorithm algorithm;
+    bool named_first;
+};
 
 struct search {
     struct kernel_context trial; /* its own counts and memory; the same state */
     struct cuda_gemms *gemms;
     struct gemm *gemm;
     struct op product, partner;
-    cudaStream_t stream;
-    cudaEvent_t begin[EVENTS], end[EVENTS];
+    void *stream;
+    unsigned char *memory;
+    int64_t bytes; /* of a copy of the tensors */
+    int copies;
+    int64_t cache_bytes; /* of the device's last cache */
+    struct cuda_race race;
+    struct candidate *in; /* competitors of one way */
+    struct found *ways;   /* competitors of the duel, by way */
+    int way[GEMM_WAYS];
 };
 
 /* ---- memory: one piece, cut up; A, B and what is read are normals ---- */
@@ -72,62 +86,20 @@ static int64_t lay_out(struct search *s, const struct gemm_key *k)
     return used;
 }
 
-/* ---- times ---- */
+/* ---- runs ---- */
 
-static int by_size(const void *a, const void *b)
+/* One run of the product in the way that is set, in the copy whose turn it is. */
+static bool run_product(struct search *s, int run)
 {
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
+    s->trial.base[BUFFER_ACTIVATION] = s->memory + run % s->copies * s->bytes;
+    return gemm_run(s->gemm, &s->product, &s->partner, &s->trial, s->stream) == 0;
 }
 
-static float median(float *us, int n)
+static bool run_candidate(void *arg, int competitor, int run)
 {
-    qsort(us, (size_t)n, sizeof *us, by_size);
-    return us[n / 2];
-}
-
-/* Give out one run of the product in the way that is set, or of both ops of a pair, as number i.
- * Several are given out before the first is waited for, so that no launch is part of a time. */
-static bool give_out(struct search *s, int i, bool whole)
-{
-    bool apart = whole && s->gemm->choice.way != WAY_FUSED;
-    cudaEventRecord(s->begin[i], s->stream);
-    if (gemm_run(s->gemm, &s->product, &s->partner, &s->trial, s->stream) != 0)
-        return false;
-    if (apart && s->partner.kind == OP_BIAS_GRAD)
-        cuda_bias_grad(&s->partner, &s->trial, s->stream);
-    else if (apart && s->partner.kind == OP_GELU_GRAD)
-        cuda_gelu_grad(&s->partner, &s->trial, s->stream);
-    else if (apart && s->partner.kind == OP_GELU)
-        cuda_gelu(&s->partner, &s->trial, s->stream);
-    cudaEventRecord(s->end[i], s->stream);
-    return true;
-}
-
-static float took_us(const struct search *s, int i)
-{
-    float ms = 0;
-    cuda_must((int)cudaEventSynchronize(s->end[i]), "search for an algorithm");
-    cuda_must((int)cudaEventElapsedTime(&ms, s->begin[i], s->end[i]), "search for an algorithm");
-    return ms * 1e3F;
-}
-
-/* Median time of a candidate alone; < 0: refused; the time of one run where that is hopeless. */
-static float time_candidate(struct search *s, const struct gemm_algorithm *algorithm, float best)
-{
-    float us[ROUNDS];
-    s->gemm->choice.algorithm = *algorithm;
-    if (!give_out(s, 0, false) || !give_out(s, 1, false))
-        return -1;
-    us[0] = took_us(s, 1);
-    if (best > 0 && us[0] > hopeless * best)
-        return us[0];
-    for (int i = 0; i <= ROUNDS; i++)
-        if (!give_out(s, i, false))
-            return -1;
-    for (int i = 0; i < ROUNDS; i++)
-        us[i] = took_us(s, i + 1);
-    return median(us, ROUNDS);
+    struct search *s = arg;
+    s->gemm->choice.algorithm = s->in[competitor].algorithm;
+    return run_product(s, run);
 }
 
 /* ---- ways ---- */
@@ -157,59 +129,136 @@ static bool way_exists(const struct gemm_key *k, enum gemm_way way)
     return way == WAY_BIAS ? k->bias : way == WAY_FUSED ? k->partner != PARTNER_NONE : true;
 }
 
+static int by_time(const void *a, const void *b)
+{
+    float x = ((const struct candidate *)a)->algorithm.us;
+    float y = ((const struct candidate *)b)->algorithm.us;
+    return (x > y) - (x < y);
+}
+
+/* Times candidates from..n-1 alone, drops those that are refused, and sorts all; how many are left. */
+static int screen(struct search *s, int from, int n)
+{
+    int left = from;
+    for (int i = from; i < n; i++) {
+        float us = cuda_race_alone(&s->race, run_candidate, s, i);
+        if (us < 0)
+            continue;
+        s->in[left] = s->in[i];
+        s->in[left++].algorithm.us = us;
+    }
+    if (left > from && from == 0)
+        s->in[0].named_first = true;
+    qsort(s->in, (size_t)left, sizeof *s->in, by_time);
+    return left;
+}
+
+/* The heuristic's first is always in the race, at the end of it if need be. */
+static int finalists(struct search *s, int n)
+{
+    int last = n < FINALISTS ? n : FINALISTS, first = 0;
+    while (last > 1 && s->in[last - 1].algorithm.us > hopeless * s->in[0].algorithm.us)
+        last--;
+    while (!s->in[first].named_first)
+        first++;
+    if (first < last)
+        return last;
+    last = last < FINALISTS ? last + 1 : last;
+    s->in[last - 1] = s->in[first];
+    return last;
+}
+
+static void race(struct search *s, int n, struct found *out)
+{
+    float us[FINALISTS];
+    int best = -1, first = -1;
+    cuda_race_all(&s->race, run_candidate, s, n, ROUNDS, us);
+    for (int i = 0; i < n; i++) {
+        best = us[i] > 0 && (best < 0 || us[i] < us[best]) ? i : best;
+        first = s->in[i].named_first && us[i] > 0 ? i : first;
+    }
+    if (best < 0) {
+        out->n = 0;
+        return;
+    }
+    if (first >= 0 && us[best] > worth_it * us[first])
+        best = first;
+    out->best = s->in[best].algorithm;
+    out->best.us = us[best];
+    out->first_us = us[first >= 0 ? first : best];
+}
+
 /* The best candidate of a way; what the library cannot do is no failure. */
 static void search_way(struct search *s, enum gemm_way way, struct found *out)
 {
-    struct gemm_algorithm candidate[CANDIDATES];
+    struct gemm_algorithm found[CANDIDATES];
+    struct candidate in[CANDIDATES];
+    int n = 0, more = 0;
     memset(out, 0, sizeof *out);
     if (!way_exists(&s->gemm->choice.key, way))
         return;
-    int n = 0;
-    if (set_way(s, way) != 0 ||
-        gemm_candidates(s->gemms, s->gemm, false, candidate, CANDIDATES, &n) != 0) {
+    if (set_way(s, way) != 0 || gemm_candidates(s->gemms, s->gemm, false, found, NAMED, &n) != 0) {
         fail_clear();
         return;
     }
-    for (int i = 0; i < n; i++) {
-        float us = time_candidate(s, &candidate[i], out->best.us);
-        if (us < 0)
-            continue;
-        out->first_us = out->n == 0 ? us : out->first_us;
-        if (out->n++ == 0 || us < worth_it * out->best.us ||
-            (us < out->best.us && out->best.us < worth_it * out->first_us)) {
-            out->best = candidate[i];
-            out->best.us = us;
-        }
-    }
+    s->in = in;
+    for (int i = 0; i < n; i++)
+        in[i] = (struct candidate){.algorithm = found[i]};
+    n = screen(s, 0, n);
+    if (n == 0)
+        return;
+    gemm_neighbours(s->gemms, s->gemm, &in[0].algorithm, found, CANDIDATES - NAMED, &more);
+    for (int i = 0; i < more; i++)
+        in[n + i] = (struct candidate){.algorithm = found[i]};
+    out->n = screen(s, n, n + more);
+    race(s, finalists(s, out->n), out);
 }
 
-/* Runs of the best of each way with all that it needs, in turn: us[way][round]. A way that fails
- * now is none. */
-static void run_duel(struct search *s, struct found *found, float (*us)[DUEL_ROUNDS])
+/* All that a way needs, with its best algorithm. */
+static bool run_way(void *arg, int competitor, int run)
 {
-    for (int round = 0; round <= DUEL_ROUNDS; round++)
-        for (int w = 0; w < GEMM_WAYS; w++) {
-            if (found[w].n == 0)
-                continue;
-            bool runs = set_way(s, (enum gemm_way)w) == 0;
-            s->gemm->choice.algorithm = found[w].best;
-            if (!runs || !give_out(s, round * GEMM_WAYS + w, true))
-                found[w].n = 0;
-        }
-    for (int round = 1; round <= DUEL_ROUNDS; round++)
-        for (int w = 0; w < GEMM_WAYS; w++)
-            us[w][round - 1] = found[w].n > 0 ? took_us(s, round * GEMM_WAYS + w) : 0;
+    struct search *s = arg;
+    int way = s->way[competitor];
+    if (set_way(s, (enum gemm_way)way) != 0)
+        return false;
+    s->gemm->choice.algorithm = s->ways[way].best;
+    if (!run_product(s, run))
+        return false;
+    bool apart = way != WAY_FUSED;
+    if (apart && s->partner.kind == OP_BIAS_GRAD)
+        cuda_bias_grad(&s->partner, &s->trial, s->stream);
+    else if (apart && s->partner.kind == OP_GELU_GRAD)
+        cuda_gelu_grad(&s->partner, &s->trial, s->stream);
+    else if (apart && s->partner.kind == OP_GELU)
+        cuda_gelu(&s->partner, &s->trial, s->stream);
+    return true;
+}
+
+/* us[GEMM_WAYS]: 0 where there is no such way, or it fails now. */
+static void run_duel(struct search *s, struct found *found, float us[GEMM_WAYS])
+{
+    float median[GEMM_WAYS];
+    int n = 0;
+    s->ways = found;
+    for (int w = 0; w < GEMM_WAYS; w++)
+        if (found[w].n > 0)
+            s->way[n++] = w;
+    cuda_race_all(&s->race, run_way, s, n, ROUNDS, median);
+    for (int i = 0; i < n; i++) {
+        us[s->way[i]] = median[i] > 0 ? median[i] : 0;
+        found[s->way[i]].n = median[i] > 0 ? found[s->way[i]].n : 0;
+    }
 }
 
 /* Keeps the fastest way in the choice. */
 static void duel(struct search *s, struct found *found, const struct gemm_choice *before)
 {
-    float us[GEMM_WAYS][DUEL_ROUNDS];
+    float us[GEMM_WAYS] = {0};
     struct gemm_choice *choice = &s->gemm->choice;
     int way = -1;
     run_duel(s, found, us);
     for (int w = 0; w < GEMM_WAYS; w++) {
-        choice->way_us[w] = median(us[w], DUEL_ROUNDS);
+        choice->way_us[w] = us[w];
         bool faster = way < 0 || choice->way_us[w] < choice->way_us[way];
         if (w == WAY_FUSED && way >= 0)
             faster = s->trial.fuse_all || choice->way_us[w] < worth_fusing * choice->way_us[way];
@@ -244,47 +293,59 @@ static void search_gemm(struct search *s)
         s->gemm->choice = before;
 }
 
+/* Tensors that the caches would keep have copies; as many as fit. */
+static int copies_of(const struct search *s, int64_t room)
+{
+    int64_t wanted = 2 * s->cache_bytes / s->bytes + 1, fit = room / s->bytes;
+    wanted = wanted < fit ? wanted : fit;
+    return (int)(wanted < 1 ? 1 : wanted < MOST_COPIES ? wanted : MOST_COPIES);
+}
+
+static void fill(struct search *s, bool wide, enum dtype type)
+{
+    int64_t inputs = s->product.t[2].offset;
+    for (int i = 0; i < s->copies; i++) {
+        unsigned char *copy = s->memory + i * s->bytes;
+        cuda_fill_normals(copy, type, s->bytes / (int64_t)dtype_size((int)type), s->stream);
+        if (wide) /* what it adds to, and the rest, is fp32 */
+            cuda_fill_normals(copy + inputs, DTYPE_F32, (s->bytes - inputs) / 4, s->stream);
+    }
+}
+
 /* In the arena of activations, which nothing needs before the first step; else in memory for now. */
 static void search_in_memory(struct search *s, struct kernel_context *context, struct gemm *g)
 {
     struct cuda_state *state = cuda_state(context);
-    int64_t bytes = lay_out(s, &g->choice.key);
     void *memory = context->base[BUFFER_ACTIVATION];
-    bool borrowed = memory != NULL && state->plan->bytes[BUFFER_ACTIVATION] >= bytes;
-    if (!borrowed && cuda_take(state, bytes, &memory) != 0) {
+    s->bytes = lay_out(s, &g->choice.key);
+    bool borrowed = memory != NULL && state->plan->bytes[BUFFER_ACTIVATION] >= s->bytes;
+    if (!borrowed && cuda_take(state, s->bytes, &memory) != 0) {
         fail_clear();
         return;
     }
     s->gemm = g;
+    s->memory = memory;
+    s->copies = copies_of(s, borrowed ? state->plan->bytes[BUFFER_ACTIVATION] : s->bytes);
     s->trial.base[BUFFER_ACTIVATION] = memory;
-    int64_t inputs = s->product.t[2].offset;
-    if (g->choice.key.dtype == DTYPE_BF16)
-        cuda_fill_normals(memory, DTYPE_BF16, bytes / 2, s->stream);
-    else
-        cuda_fill_normals(memory, DTYPE_F32, bytes / 4, s->stream);
-    if (g->choice.key.wide) /* what it adds to, and the rest, is fp32 */
-        cuda_fill_normals((unsigned char *)memory + inputs, DTYPE_F32, (bytes - inputs) / 4,
-                          s->stream);
+    fill(s, g->choice.key.wide, g->choice.key.dtype == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32);
     search_gemm(s);
     cuda_must((int)cudaStreamSynchronize(s->stream), "search for an algorithm");
     if (!borrowed)
-        cuda_drop(state, memory, bytes);
+        cuda_drop(state, memory, s->bytes);
 }
 
 void gemm_search(struct kernel_context *context, const bool *wanted)
 {
     struct cuda_state *state = cuda_state(context);
     struct search s = {.trial = *context, .gemms = state->gemms};
+    int device = 0, cache = 0;
+    if (cudaGetDevice(&device) == cudaSuccess &&
+        cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device) == cudaSuccess)
+        s.cache_bytes = cache;
     s.stream = state->device->type->native(state->device, DEVICE_COMPUTE);
-    for (int i = 0; i < EVENTS; i++) {
-        cuda_must((int)cudaEventCreate(&s.begin[i]), "search for an algorithm");
-        cuda_must((int)cudaEventCreate(&s.end[i]), "search for an algorithm");
-    }
+    cuda_race_open(&s.race, s.stream);
     for (int i = 0; i < state->gemms->n; i++)
         if (wanted[i])
             search_in_memory(&s, context, &state->gemms->gemm[i]);
-    for (int i = 0; i < EVENTS; i++) {
-        cudaEventDestroy(s.begin[i]);
-        cudaEventDestroy(s.end[i]);
-    }
+    cuda_race_close(&s.race);
 }

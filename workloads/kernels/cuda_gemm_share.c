@@ -22,47 +22,15 @@ static struct gemm_choice *find_choice(struct gemm_choice *choice, int n,
     return NULL;
 }
 
-/* What `mine` of all ranks are together, in the order of ranks; owned by the caller. */
-static int gather(const struct kernel_share *share, const void *mine, size_t size, int n,
-                  void **all, int *n_all)
-{
-    size_t bytes = 0;
-    int rc = 0;
-    if (share == NULL) {
-        *all = must_alloc((size_t)n + 1, size);
-        memcpy(*all, mine, (size_t)n * size);
-        *n_all = n;
-        return 0;
-    }
-    TRY(share->gather(share->arg, mine, (size_t)n * size, all, &bytes));
-    *n_all = (int)(bytes / size);
-out:
-    return rc;
-}
-
-struct wanted {
-    int rank, pad;
-    struct gemm_key key;
-};
-
 /* Of the products of this rank those that no lower rank has: owns[gemms->n]. */
 static int share_out(const struct kernel_context *context, bool *owns)
 {
     const struct cuda_gemms *gemms = cuda_state(context)->gemms;
-    struct wanted *mine = must_alloc((size_t)gemms->n + 1, sizeof *mine), *all = NULL;
-    int me = context->share != NULL ? context->share->rank : 0, n = 0, rc = 0;
+    struct gemm_key *keys = must_alloc((size_t)gemms->n + 1, sizeof *keys);
     for (int i = 0; i < gemms->n; i++)
-        mine[i] = (struct wanted){.rank = me, .key = gemms->gemm[i].choice.key};
-    TRY(gather(context->share, mine, sizeof *mine, gemms->n, (void **)&all, &n));
-    for (int i = 0; i < gemms->n; i++) {
-        int first = 0;
-        while (memcmp(&all[first].key, &mine[i].key, sizeof mine[i].key) != 0)
-            first++;
-        owns[i] = all[first].rank == me;
-    }
-out:
-    free(mine);
-    free(all);
+        keys[i] = gemms->gemm[i].choice.key;
+    int rc = cuda_share_out(context->share, keys, sizeof *keys, gemms->n, owns);
+    free(keys);
     return rc;
 }
 
@@ -113,7 +81,7 @@ static int adopt_all(struct kernel_context *context, const bool *owns)
     for (int i = 0; i < gemms->n; i++)
         if (owns[i])
             mine[n_mine++] = gemms->gemm[i].choice;
-    TRY(gather(context->share, mine, sizeof *mine, n_mine, (void **)&all, &n));
+    TRY(cuda_share_all(context->share, mine, sizeof *mine, n_mine, (void **)&all, &n));
     for (int i = 0; i < gemms->n; i++) {
         struct gemm_choice *choice = find_choice(all, n, &gemms->gemm[i].choice.key);
         if (choice == NULL)

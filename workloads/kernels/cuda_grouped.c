@@ -1,4 +1,8 @@
-/* OP_GROUPED_GEMM: one product of cuBLASLt for each block of rows, by the algorithms of cuda_gemm. */
+/*
+ * OP_GROUPED_GEMM: one product of cuBLASLt for each block of rows, by the algorithms of cuda_gemm. Where
+ * the rows of blocks are counted in every step (dropless routing), their products are described and
+ * their algorithms asked for when they are given out: the library keeps what its heuristic said.
+ */
 #include <cublasLt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,7 +112,7 @@ int cuda_grouped_open(struct kernel_context *context)
     g->of = must_alloc((size_t)g->n_ops + 1, sizeof *g->of);
     for (int i = 0; i < g->n_ops; i++)
         if (state->plan->ops[i].kind == OP_GROUPED_GEMM)
-            TRY(add_op(context, i));
+            TRY(add_op(context, i)); /* dropless: those of even routing, whose success is a sign */
 out:
     return rc;
 }
@@ -135,6 +139,17 @@ int64_t cuda_grouped_scratch(const struct op *op, const struct cuda_state *state
     return GEMM_WORKSPACE;
 }
 
+/* The product of a block whose size is of this step. */
+static int run_counted(const struct op *product, struct kernel_context *context, void *native)
+{
+    struct gemm gemm = {.choice = {.key = gemm_key(product, NULL, context)}};
+    if (choose(context, &gemm) != 0)
+        die(FAIL_CUDA, "%s", fail_message());
+    int status = gemm_run(&gemm, product, NULL, context, native);
+    gemm_release(&gemm);
+    return status;
+}
+
 void cuda_grouped_gemm(const struct op *op, struct kernel_context *context, void *native)
 {
     const struct cuda_state *state = cuda_state(context);
@@ -146,9 +161,11 @@ void cuda_grouped_gemm(const struct op *op, struct kernel_context *context, void
     int64_t row = 0;
     for (int i = 0; i < s->blocks; row += s->rows[i++]) {
         struct op product = product_of(op, i, row);
-        if (of[i] < 0)
+        if (s->now != NULL ? s->rows[i] == 0 : of[i] < 0)
             continue;
-        int status = gemm_run(&state->grouped->gemm[of[i]], &product, NULL, context, native);
+        int status = s->now != NULL
+                         ? run_counted(&product, context, native)
+                         : gemm_run(&state->grouped->gemm[of[i]], &product, NULL, context, native);
         if (status != 0)
             die(FAIL_CUDA, "grouped-gemm: cuBLASLt refused a block of %lld rows: status %d",
                 (long long)s->rows[i], status);

@@ -20,9 +20,10 @@ struct route_args {
     const float *logits;
     int32_t *experts, *place, *source;
     float *gates, *share;
-    double *load;   /* or NULL */
-    int32_t *taken; /* scratch [all_rows][K] */
-    float *p;       /* scratch [all_rows][E] */
+    double *load;    /* or NULL */
+    int32_t *counts; /* [E] dropless; or NULL: t.first says where experts begin */
+    int32_t *taken;  /* scratch [all_rows][K] */
+    float *p;        /* scratch [all_rows][E] */
     int64_t rows, all_rows, sequence, lead, capacity, sent, first_token;
     int parts, part, contexts, context, runs, n, top_k, kind;
     uint64_t key;
@@ -225,11 +226,31 @@ __device__ static int count_before(bool yes, int *sums, int *all)
     return before + __popc(votes & ((1u << lane) - 1));
 }
 
+/* Dropless: a block has an expert and counts the slots of this rank's tokens that took it. */
+__global__ void route_counts(const route_args a)
+{
+    __shared__ double slots[WARP];
+    double count = 0;
+    for (int64_t i = threadIdx.x; i < a.all_rows * a.top_k; i += PLACE_THREADS)
+        count += a.taken[i] == (int)blockIdx.x && own_of(a, i / a.top_k) >= 0;
+    count = block_sum(count, slots);
+    if (threadIdx.x == 0)
+        a.counts[blockIdx.x] = (int32_t)count;
+}
+
+__device__ static int first_of(const route_args &a, const route_tables &t, int e)
+{
+    int first = a.counts != NULL ? 0 : e < a.n ? t.first[e] : (int)a.sent;
+    for (int i = 0; a.counts != NULL && i < e; i++)
+        first += a.counts[i];
+    return first;
+}
+
 /* A block has an expert: it walks the slots of all tokens in their order. */
 __global__ void route_places(const route_args a, const route_tables t)
 {
     __shared__ int sums[WARP];
-    int e = (int)blockIdx.x, next = t.first[e], end = e + 1 < a.n ? t.first[e + 1] : (int)a.sent;
+    int e = (int)blockIdx.x, next = first_of(a, t, e), end = first_of(a, t, e + 1);
     int64_t slots = a.sequence * a.top_k;
     int taken_own = 0, dropped = 0;
     for (int64_t q = 0; q < a.all_rows / a.sequence; q++) {
@@ -286,10 +307,9 @@ static struct route_args route_of(const struct op *op, const struct kernel_conte
     a.experts = (int32_t *)tensor_at(context, op->t[1]);
     a.rows = s->rows, a.all_rows = s->all_rows, a.sequence = s->sequence, a.lead = s->lead;
     a.capacity = s->capacity, a.sent = s->sent, a.first_token = s->first_token;
-    a.parts = s->parts, a.part = s->part;
-    a.contexts = s->contexts, a.context = s->context, a.runs = s->runs, a.n = s->experts,
-    a.top_k = s->top_k;
-    a.kind = (int)s->kind, a.key = s->key, a.balance = s->balance, a.counted = s->counted;
+    a.parts = s->parts, a.part = s->part, a.contexts = s->contexts, a.context = s->context;
+    a.runs = s->runs, a.n = s->experts, a.top_k = s->top_k, a.kind = (int)s->kind, a.key = s->key;
+    a.balance = s->balance, a.counted = s->counted;
     return a;
 }
 
@@ -312,12 +332,15 @@ void cuda_route(const struct op *op, struct kernel_context *context, void *nativ
     a.share = (float *)tensor_at(context, op->t[6]);
     a.taken = (int32_t *)cuda_state(context)->scratch;
     a.p = (float *)(a.taken + s->all_rows * s->top_k);
+    a.counts = s->first == NULL ? (int32_t *)tensor_at(context, op->t[7]) : NULL;
     for (int e = 0; e < s->experts; e++) {
-        t.first[e] = s->first[e];
+        t.first[e] = s->first != NULL ? s->first[e] : 0;
         t.threshold[e] = s->threshold != NULL ? s->threshold[e] : 0;
     }
     dim3 rows(WARP, ROW_WARPS);
     route_rows<<<(unsigned)ceil_div(s->all_rows, ROW_WARPS), rows, 0, NATIVE(native)>>>(a, t);
+    if (a.counts != NULL)
+        route_counts<<<(unsigned)s->experts, PLACE_THREADS, 0, NATIVE(native)>>>(a);
     route_places<<<(unsigned)s->experts, PLACE_THREADS, 0, NATIVE(native)>>>(a, t);
     if (a.load != NULL && a.counted && a.part == 0 && a.context == 0)
         route_balance<<<1, PLACE_THREADS, 0, NATIVE(native)>>>(a);

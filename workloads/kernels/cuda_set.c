@@ -134,9 +134,11 @@ static int set_open(struct kernel_context *context, const struct plan *plan, str
     TRY(cuda_updates_open(context));
     TRY(cuda_gemm_open(context));
     TRY(cuda_grouped_open(context));
+    TRY(cuda_counts_open(context));
     TRY(cuda_input_open(context));
     TRY(cuda_rotary_open(context));
     TRY(cuda_attention_open(context));
+    TRY(cuda_cudnn_search(context));
     TRY(take_scratch(state));
     TRY(cuda_gemm_search(context));
     TRY(cuda_cudnn_bind(context));
@@ -153,6 +155,7 @@ static void set_close(struct kernel_context *context)
     cuda_rotary_close(state);
     cuda_input_close(state);
     cuda_grouped_close(state);
+    cuda_counts_close(state);
     cuda_gemm_close(state);
     cuda_zero_close(state);
     cuda_updates_close(state);
@@ -175,6 +178,9 @@ static void set_describe(const struct kernel_context *context, char *text, size_
     snprintf(text, size, "%s%s%s; %lld host waits for input", attention, attention[0] ? "; " : "",
              gemm, (long long)cuda_input_waits(state));
     size_t used = strlen(text);
+    if (state->cudnn != NULL)
+        cuda_cudnn_describe_choices(state, text + used, size - used);
+    used = strlen(text);
     cuda_gemm_describe_choices(state, text + used, size - used);
 }
 
@@ -234,6 +240,7 @@ const struct kernel_set kernels_cuda = {
             [OP_COMBINE] = cuda_combine,
             [OP_COMBINE_GRAD] = cuda_combine_grad,
             [OP_GROUPED_GEMM] = cuda_grouped_gemm,
+            [OP_COUNTS] = cuda_counts,
         },
     .open = set_open,
     .close = set_close,

@@ -50,19 +50,25 @@ template <typename T, int N>
 static void forward(const struct op *op, struct kernel_context *context, void *native)
 {
     const struct shape_rows *s = &op->shape.rows;
-    swiglu_rows<T, N><<<grid_of(s->rows, 1, 16, cuda_state(context)), threads_of(s->width / N), 0,
+    int64_t rows = rows_now(s);
+    if (rows == 0)
+        return;
+    swiglu_rows<T, N><<<grid_of(rows, 1, 16, cuda_state(context)), threads_of(s->width / N), 0,
                         NATIVE(native)>>>((const T *)tensor_at(context, op->t[0]),
-                                          (T *)tensor_at(context, op->t[1]), s->rows, s->width);
+                                          (T *)tensor_at(context, op->t[1]), rows, s->width);
 }
 
 template <typename T, int N>
 static void backward(const struct op *op, struct kernel_context *context, void *native)
 {
     const struct shape_rows *s = &op->shape.rows;
-    swiglu_grad_rows<T, N><<<grid_of(s->rows, 1, 16, cuda_state(context)), threads_of(s->width / N),
-                             0, NATIVE(native)>>>(
-        (const T *)tensor_at(context, op->t[0]), (const T *)tensor_at(context, op->t[1]),
-        (T *)tensor_at(context, op->t[2]), s->rows, s->width);
+    int64_t rows = rows_now(s);
+    if (rows == 0)
+        return;
+    swiglu_grad_rows<T, N><<<grid_of(rows, 1, 16, cuda_state(context)), threads_of(s->width / N), 0,
+                             NATIVE(native)>>>((const T *)tensor_at(context, op->t[0]),
+                                               (const T *)tensor_at(context, op->t[1]),
+                                               (T *)tensor_at(context, op->t[2]), rows, s->width);
 }
 
 static bool all_aligned(const struct op *op, struct kernel_context *context, int tensors)

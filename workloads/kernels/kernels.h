@@ -48,11 +48,13 @@ struct kernel_context {
     bool tf32; /* fp32 matrix products may round their inputs to tf32 */
     enum attention_choice attention;
     bool deterministic; /* same bits every time, whatever it costs */
-    bool search;        /* open() measures which algorithms and epilogues products take; not when
-                    deterministic */
+    bool search;        /* open() measures which algorithms and epilogues products take, and which
+                    plans attention takes; not when deterministic */
     bool alone;    /* each op does all that is its own, whatever stands beside it in the plan */
     bool fuse_all; /* with search: epilogues wherever there is one, whatever they cost (tests) */
     const struct kernel_share *share; /* NULL: this rank is alone. Borrowed, read by open() */
+    bool keep_counts; /* OP_COUNTS waits and leaves its tables: those of the last full step */
+    int64_t counts;   /* times that OP_COUNTS had the host wait, since open */
     int captured; /* 0: ops run; else 1 + which of the graphs of capture() they become a part of */
     const struct topology *topology; /* whose time the timed set keeps; else NULL. Borrowed */
     void *state;                     /* of the set, from open() to close() */

@@ -120,8 +120,15 @@ static void timed_grouped(const struct op *op, struct kernel_context *context, v
     const struct shape_grouped *g = &op->shape.grouped;
 
     take_time(op, context, native);
-    context->work.gemm_flops += 2.0 * (double)g->all_rows * (double)g->n * (double)g->k;
+    context->work.gemm_flops += 2.0 * (double)grouped_now(g) * (double)g->n * (double)g->k;
     kernel_flops(context, op, 2.0 * (double)g->rows_valid * (double)g->n * (double)g->k);
+}
+
+/* Nothing was counted: what the plan says stays. */
+static void timed_counts(const struct op *op, struct kernel_context *context, void *native)
+{
+    take_time(op, context, native);
+    context->counts++;
 }
 
 /* Scores and values forward; their two gradients each backward. */
@@ -211,6 +218,7 @@ const struct kernel_set kernels_timed = {
             [OP_COMBINE] = timed_any,
             [OP_COMBINE_GRAD] = timed_any,
             [OP_GROUPED_GEMM] = timed_grouped,
+            [OP_COUNTS] = timed_counts,
         },
     .open = timed_open,
     .close = timed_close,

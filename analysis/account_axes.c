@@ -88,12 +88,14 @@ struct call_table {
 
 /*
  * The shortest duration of a call over its group is the transfer. Rows do not say which group they
- * belong to, so only calls over all ranks of the point can be split; of steps that were given out
- * op by op.
+ * belong to, so only calls over all ranks of the point can be split, of steps that were given out op by
+ * op; and none between stages, each of which makes others.
  */
 static bool splittable(const struct ledger *l, const struct call_row *r)
 {
     const struct cell *c = ledger_measured(l, r->variant, r->step);
+    if (strncmp(r->axis, "pp", sizeof r->axis) == 0)
+        return false;
     return r->variant == VARIANT_FULL && r->group == l->ranks && r->call >= 0 && c != NULL &&
            !(c->flags & STEP_GRAPH);
 }

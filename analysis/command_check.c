@@ -65,6 +65,7 @@ static int set_up(struct job *job, const struct options *asked)
     TRY(check_ask_model(&asked->ask, &job->model));
     policy_defaults(&job->policy, &job->model);
     TRY(policy_choose(&job->policy, &asked->policy));
+    job->policy.pack = asked->policy.pack ? CHOICE_AUTO : CHOICE_OFF;
     job->policy.micro_batch = asked->micro_batch ? asked->micro_batch : job->model.micro_batch;
     if (job->policy.micro_batch == 0)
         job->policy.micro_batch = 1;
@@ -90,6 +91,17 @@ out:
 
 /* ---- the answer ---- */
 
+/* What lives where most does; what is fixed included. */
+static void print_packed(const struct pack_found *pack, const char *const *names)
+{
+    printf("# packed: %lld B instead of %lld B; at most %lld B live together, at op %d:",
+           (long long)pack->after, (long long)pack->before, (long long)pack->live, pack->op);
+    for (int b = 1; b < PLAN_BUFFERS; b++)
+        if (pack->at_op[b] > 0)
+            printf(" %s %lld", names[b], (long long)pack->at_op[b]);
+    printf("\n");
+}
+
 static void print_memory(const struct plan_check *check)
 {
     static const char *const names[PLAN_BUFFERS] = {
@@ -112,6 +124,8 @@ static void print_memory(const struct plan_check *check)
         if (check->bytes[b] > 0)
             printf("%-12s %16lld\n", names[b], (long long)check->bytes[b]);
     printf("%-12s %16lld\n", "all", (long long)check->most_bytes);
+    if (check->pack.op >= 0)
+        print_packed(&check->pack, names);
 }
 
 static void print_traffic(const struct plan_check *check)
@@ -138,11 +152,10 @@ static void print_pipeline(const struct job *job)
         return;
     for (int stage = 0; stage < s.stages; stage++)
         most = schedule_in_flight(&s, stage) > most ? schedule_in_flight(&s, stage) : most;
-    printf(
-        "# pipeline %s: %d stages of %d chunks, %d micro-batches; equal stages: bubble/ideal %.2f "
-        "%%; at most %d chunks in flight\n",
-        schedule_name((int)s.kind), s.stages, s.chunks, s.micro_batches,
-        100 * schedule_bubble(&s, alike), most);
+    printf("# pipeline %s: %d stages of %d chunk%s, %d micro-batch%s; equal stages: bubble/ideal "
+           "%.2f %%; at most %d chunk%s in flight\n",
+           schedule_name((int)s.kind), s.stages, s.chunks, units_s(s.chunks), s.micro_batches,
+           s.micro_batches == 1 ? "" : "es", 100 * schedule_bubble(&s, alike), most, units_s(most));
 }
 
 static int check_one(struct job *job)
@@ -155,13 +168,13 @@ static int check_one(struct job *job)
     TRY(plan_check_all(&check, job->nodes * job->ranks_per_node, make_plan, job));
     TRY(layout_init(&layout, job->nodes, job->ranks_per_node, 0, &job->degrees));
     layout_text(&layout, text, sizeof text);
-    printf("# %s on %dx%d, %s, %lld samples a step in micro-batches of %lld\n", job->model.name,
+    printf("# %s on %dx%d, %s, %lld sample%s a step in micro-batches of %lld\n", job->model.name,
            job->nodes, job->ranks_per_node, text, (long long)job->policy.global_batch,
-           (long long)job->policy.micro_batch);
-    printf("# %d ranks in %d classes of equal calls; %lld operations, %lld calls: all meet their "
+           units_s((double)job->policy.global_batch), (long long)job->policy.micro_batch);
+    printf("# %d rank%s in %d class%s of equal calls; %lld operations, %lld calls: all meet their "
            "partners, also one at a time; checked in %.2f s\n",
-           check.n_ranks, check.n_classes, (long long)check.ops, (long long)check.calls,
-           (double)(units_now_ns() - begin) / 1e9);
+           check.n_ranks, units_s(check.n_ranks), check.n_classes, check.n_classes == 1 ? "" : "es",
+           (long long)check.ops, (long long)check.calls, (double)(units_now_ns() - begin) / 1e9);
     job->degrees = layout.degrees;
     print_pipeline(job);
     print_memory(&check);

@@ -7,6 +7,7 @@
 #include "analysis/report_json_cell.h"
 #include "analysis/report_table.h"
 #include "base/err.h"
+#include "base/units.h"
 #include "workloads/memory_fit.h"
 
 enum { SCHEMA = 1, ROWS_THAT_FIT = 40, ROWS_THAT_DO_NOT = 25 };
@@ -112,10 +113,11 @@ static int count_fits(const struct memory_fit *fit)
 static void print_text(const struct fit_answer *answer)
 {
     int n_fit = count_fits(answer->fit);
-    printf("# %s on %dx%d, %s, %lld samples of %lld tokens a step\n", answer->ask->model->name,
+    printf("# %s on %dx%d, %s, %lld sample%s of %lld token%s a step\n", answer->ask->model->name,
            answer->ask->nodes, answer->ask->ranks_per_node,
            answer->ask->policy.tf32 ? "tf32" : dtype_name((int)answer->ask->policy.dtype),
-           (long long)answer->fit->global_batch, (long long)answer->ask->model->sequence);
+           (long long)answer->fit->global_batch, units_s((double)answer->fit->global_batch),
+           (long long)answer->ask->model->sequence, units_s((double)answer->ask->model->sequence));
     printf("# a device has %.1f GB; %.1f GB of it are kept for context, libraries and "
            "communicators\n",
            gb(answer->ask->capacity_bytes), gb((double)answer->ask->beside_bytes));

@@ -6,6 +6,7 @@
 
 #include "analysis/run_record.h"
 #include "base/err.h"
+#include "base/units.h"
 
 enum { VALUE = 256, KNOWN = 4096 };
 
@@ -68,8 +69,9 @@ static void say_machine(const struct record_head *head, const struct point_row *
         const struct host_row *host = &head->hosts[i];
         if (host->launch != p->launch)
             continue;
-        snprintf(text, VALUE, "%.64s, %d cores, %.0f GiB%s%.64s", host->processor, host->cores,
-                 (double)host->memory_bytes / 1073741824.0, gpu[0] != '\0' ? ", " : "", gpu);
+        snprintf(text, VALUE, "%.64s, %d core%s, %.0f GiB%s%.64s", host->processor, host->cores,
+                 units_s(host->cores), (double)host->memory_bytes / 1073741824.0,
+                 gpu[0] != '\0' ? ", " : "", gpu);
         return;
     }
 }

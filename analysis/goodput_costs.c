@@ -7,6 +7,7 @@
 
 #include "analysis/forecast.h"
 #include "base/err.h"
+#include "base/units.h"
 
 static const double bytes_per_parameter = 12.0;
 static const struct stats_interval unknown = {NAN, NAN, NAN, 0};
@@ -139,14 +140,15 @@ static struct stats_interval like(double x, const struct stats_interval *like)
 static struct goodput_figure blocked_at(const struct goodput_known *k, const struct goodput_at *at)
 {
     const struct goodput_save_cost *c = measured_at(k, at->nodes);
+    bool sync = strcmp(k->mode, "sync") == 0; /* blocks until it is published, whenever that is */
     if (isfinite(k->given.blocked_s))
         return given_figure(k->given.blocked_s);
-    if (c)
+    if (c && !(sync && at->complete.source == FROM_ASSUMED))
         return figure(c->blocked_s, FROM_MEASURED);
     if (k->n_costs == 0) /* nothing says that training goes on meanwhile */
         return at->complete;
     const struct goodput_save_cost *most = &k->costs[k->n_costs - 1];
-    if (strcmp(k->mode, "sync") == 0)
+    if (sync)
         return figure(like(at->complete.x.value * most->blocked_s.value / most->complete_s.value,
                            &at->complete.x),
                       at->complete.source);
@@ -188,9 +190,7 @@ static void recovery_at(struct goodput_at *at, const struct goodput_known *k)
         at->detect = given_figure(k->given.detect_s);
     if (isfinite(k->given.restart_s))
         at->restart = given_figure(k->given.restart_s);
-    /* A measured restart begins where the failure was known, or at the failure itself. */
-    at->bottom = at->restart.source == FROM_NONE ||
-                 (at->detect.source == FROM_NONE && at->restart.source == FROM_ASSUMED);
+    at->bottom = at->restart.source == FROM_NONE || at->detect.source == FROM_NONE;
 }
 
 static bool is_weak(const struct goodput_point *p)
@@ -285,6 +285,21 @@ static void step_at(struct goodput_at *at, const struct goodput_known *k)
         at->step = given_figure(k->given.step_s);
 }
 
+bool goodput_costs_agree(const struct goodput_at *at, char *why, size_t size)
+{
+    const struct goodput_figure *cost = &at->cost, *complete = &at->complete;
+    if ((cost->source != FROM_ASSUMED && complete->source != FROM_ASSUMED) ||
+        !(cost->x.value > complete->x.value * (1.0 + 1e-9)))
+        return true;
+    snprintf(
+        why, size,
+        "on %g node%s a save costs %.4g s (%s) and is published %.4g s after its call (%s): it "
+        "cannot cost more than it takes: change --blocked, --complete or --node-bandwidth",
+        at->nodes, units_s(at->nodes), cost->x.value, goodput_source_name(cost->source),
+        complete->x.value, goodput_source_name(complete->source));
+    return false;
+}
+
 bool goodput_costs_at(struct goodput_at *out, const struct goodput_known *k, double nodes,
                       char *why, size_t size)
 {
@@ -305,6 +320,6 @@ bool goodput_costs_at(struct goodput_at *out, const struct goodput_known *k, dou
         snprintf(why, size,
                  "saves were measured on %g node%s alone, so how fast others save is not known: "
                  "give --node-bandwidth (and --shared-bandwidth), or measure two node counts",
-                 k->costs[0].nodes, k->costs[0].nodes == 1.0 ? "" : "s");
+                 k->costs[0].nodes, units_s(k->costs[0].nodes));
     return false;
 }

@@ -12,7 +12,8 @@
  *
  * The bytes of a save are those of the training state and do not change with N: as measured, else
  * 12 a parameter (fp32 master and two moments) as the plan of any layout has them. D and R are means
- * over failures on N nodes, else over all failures of the kind (carried). The step is measured on N
+ * over failures that somebody noted; where none was, R is from the begin of the next launch's program and D is not
+ * known. They are those of failures on N nodes, else over all failures of the kind (carried). The step is measured on N
  * nodes, or from three node counts on what the laws of the curve forecast (forecast.h: at most 4 times the
  * largest, with its interval); in weak scaling the largest measured one is carried where they do not.
  */
@@ -43,6 +44,7 @@ struct goodput_figure {
 struct goodput_given {
     double blocked_s, complete_s, detect_s, restart_s, step_s;
     double node_per_s, shared_per_s, bytes; /* bytes/s, bytes/s, bytes */
+    double local_s, local_share;            /* a first level: its cost, what it survives */
 };
 
 /* What is known of one kind and mode. */
@@ -72,6 +74,10 @@ struct goodput_at {
 
 void goodput_known_init(struct goodput_known *out, const struct goodput_study *study, int kind,
                         const char *mode, const struct goodput_given *given, uint64_t seed);
+
+/* What is published costs no more than it takes: false where options, beside each other or beside what was
+ * measured, say otherwise; `why` is then the one sentence. */
+bool goodput_costs_agree(const struct goodput_at *at, char *why, size_t size);
 
 /* False when nothing says what a save costs there; `why` is then the one sentence about it. */
 bool goodput_costs_at(struct goodput_at *out, const struct goodput_known *known, double nodes,

@@ -138,10 +138,11 @@ static json_t *recoveries_json(const struct goodput_study *study)
             const struct goodput_recovery *r = &study->points[i].run.recoveries[k];
             json_array_append_new(
                 all,
-                json_pack("{s:i,s:i,s:o,s:o,s:o,s:o,s:I}", "kind", study->points[i].kind, "nodes",
-                          (int)study->points[i].row->nodes, "detect_s", real(r->detect_s),
-                          "restart_s", real(r->restart_s), "load_s", real(r->load_s), "lost_s",
-                          real(r->lost_s), "lost_steps", (json_int_t)r->lost_steps));
+                json_pack("{s:i,s:i,s:b,s:o,s:o,s:o,s:o,s:o,s:I}", "kind", study->points[i].kind,
+                          "nodes", (int)study->points[i].row->nodes, "noted", r->noted, "detect_s",
+                          real(r->detect_s), "restart_s", real(r->restart_s), "began_s",
+                          real(r->began_s), "load_s", real(r->load_s), "lost_s", real(r->lost_s),
+                          "lost_steps", (json_int_t)r->lost_steps));
         }
     return all;
 }

@@ -13,6 +13,7 @@
 #include "base/units.h"
 
 static const double level = 0.95;
+static const double shortest_s = 1e-3, longest_s = 1e15;
 static const char *const names[] = {"node", "device", "job"};
 enum { N_NAMES = sizeof names / sizeof *names, WORD = 64 };
 #define WANTED "wanted a time (s, m, h, d) and what it is of: 40d/node, 9000h/device or 12h/job"
@@ -36,6 +37,9 @@ static int read_time(double *out, const char *option, const char *text)
         return fail(FAIL_USAGE, "%s: \"%s\" is no time: " WANTED, option, text);
     if (!(*out > 0.0))
         return fail(FAIL_USAGE, "%s: \"%s\" is zero, and must be above: " WANTED, option, text);
+    if (*out < shortest_s || *out > longest_s)
+        return fail(FAIL_USAGE, "%s: \"%s\" is no time of this world, 1 ms to 1e15 s: " WANTED,
+                    option, text);
     return 0;
 }
 

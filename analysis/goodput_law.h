@@ -9,7 +9,7 @@
  *                                      [2T / chi2_0.975(2k+2), 2T / chi2_0.025(2k)];
  *                                      k = 0: one-sided, at least 2T / chi2_0.95(2) = T / 2.996
  *
- * Every time has a unit (s, m, h, d) and says what it is of: /node and /device divide by how many
+ * Every time has a unit (s, m, h, d), is from 1 ms to 1e15 s and says what it is of: /node and /device divide by how many
  * of them the job has (independent failures, each of which ends the job), /job is that of the job
  * and the same for every size, which the report says too.
  */

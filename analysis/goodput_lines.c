@@ -174,6 +174,20 @@ OF_SOURCE(line_complete_from, complete)
 OF_SOURCE(line_detect_from, detect)
 OF_SOURCE(line_restart_from, restart)
 
+/* Names of the columns that are empty because their form does not hold there. */
+static void line_outside(struct goodput_value *out, const struct goodput_line *line)
+{
+    static const char *const names[OUTSIDES] = {"interval_s", "first_order_pct", "product_pct",
+                                                "ettr_pct", "runtime_goodput_pct"};
+    text(out, "");
+    for (int i = 0; line->choice && i < OUTSIDES; i++)
+        if (line->choice->outside >> i & 1u) {
+            size_t used = strlen(out->text);
+            snprintf(out->text + used, sizeof out->text - used, "%s%s", used > 0 ? " " : "",
+                     names[i]);
+        }
+}
+
 static void line_step(struct goodput_value *out, const struct goodput_line *line)
 {
     out->real = line->point ? line->point->run.step_s : line->row->at.step.x.value;
@@ -211,6 +225,7 @@ OF_RUN(line_data, bucket_s[WALL_DATA])
 OF_RUN(line_inflation, bucket_s[WALL_INFLATION])
 OF_RUN(line_straggler, bucket_s[WALL_STRAGGLER])
 OF_RUN(line_useful, bucket_s[WALL_USEFUL])
+OF_RUN(line_record, bucket_s[WALL_RECORD])
 OF_RUN(line_other, bucket_s[WALL_OTHER])
 OF_RUN(line_exposed, exposed_s)
 OF_RUN(line_load, load_s)
@@ -218,6 +233,7 @@ OF_RUN(line_inflation_signed, inflation_signed_s)
 OF_RUN(line_launches, launches)
 OF_RUN(line_failures, failures)
 OF_RUN(line_run_steps, steps)
+OF_RUN(line_warm_up_steps, warm_up_steps)
 OF_RUN(line_rework_steps, rework_steps)
 OF_RUN(line_saves, saves)
 
@@ -293,6 +309,7 @@ static const struct {
     {"inflation_s", line_inflation},
     {"straggler_wait_s", line_straggler},
     {"useful_s", line_useful},
+    {"record_s", line_record},
     {"other_s", line_other},
     {"exposed_s", line_exposed},
     {"load_s", line_load},
@@ -302,8 +319,10 @@ static const struct {
     {"launches", line_launches},
     {"failures", line_failures},
     {"steps", line_run_steps},
+    {"warm_up_steps", line_warm_up_steps},
     {"rework_steps", line_rework_steps},
     {"saves", line_saves},
+    {"outside", line_outside},
 };
 
 int goodput_n_columns(void)

@@ -44,6 +44,11 @@ double goodput_runtime(double mtbf_s, double tau_s, const struct goodput_costs *
     return (mtbf_s - tau_s / 2.0 - lag(c)) / (mtbf_s + down(c));
 }
 
+bool goodput_young_holds(double mtbf_s, double cost_s)
+{
+    return cost_s < mtbf_s / 2.0;
+}
+
 double goodput_tau_young(double mtbf_s, double cost_s)
 {
     return sqrt(2.0 * cost_s * mtbf_s);
@@ -94,4 +99,33 @@ int64_t goodput_steps(double mtbf_s, double step_s, const struct goodput_costs *
     if (g)
         *g = here;
     return k;
+}
+
+/* ---- two levels ---- */
+
+static double level_waste(double tau_s, double cost_s, double mtbf_s)
+{
+    return cost_s / tau_s + tau_s / (2.0 * mtbf_s);
+}
+
+/* The better whole multiple of `unit` for a level whose best interval is tau_s. */
+static double whole(double tau_s, double unit, double cost_s, double mtbf_s)
+{
+    double below = fmax(floor(tau_s / unit), 1.0) * unit, above = below + unit;
+    return level_waste(above, cost_s, mtbf_s) < level_waste(below, cost_s, mtbf_s) ? above : below;
+}
+
+void goodput_two_levels(struct goodput_levels *out, double mtbf_s, double step_s,
+                        const struct goodput_costs *c, double local_s, double local_share)
+{
+    double m1 = mtbf_s / local_share, m2 = mtbf_s / (1.0 - local_share);
+    out->local_s = goodput_tau_young(m1, local_s);
+    if (step_s > 0.0)
+        out->local_s = whole(out->local_s, step_s, local_s, m1);
+    out->global_s =
+        whole(fmax(goodput_tau_young(m2, c->cost_s), lag(c)), out->local_s, c->cost_s, m2);
+    if (out->global_s < lag(c)) /* published before the next begins */
+        out->global_s = ceil(lag(c) / out->local_s) * out->local_s;
+    out->first_order = 1.0 - level_waste(out->local_s, local_s, m1) -
+                       level_waste(out->global_s, c->cost_s, m2) - lag(c) / m2 - down(c) / mtbf_s;
 }

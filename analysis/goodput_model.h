@@ -16,7 +16,8 @@
  * maximum needs Lambert's W (tau_exact); only d_b moves it, d_c only bounds it from below.
  *
  * Beside it stand the first-order forms that others use, under their own names; they are good while
- * tau, d and D + R are small against M, and may leave 0 to 1. All times in seconds, M > 0, the others
+ * tau, d and D + R are small against M, and leave 0 to 1 where they are not; what leaves it is outside its
+ * validity, and a report has no number for it. All times in seconds, M > 0, the others
  * >= 0. NaN: not defined there.
  */
 #ifndef ANALYSIS_GOODPUT_MODEL_H
@@ -55,7 +56,9 @@ double goodput_ettr(double mtbf_s, double tau_s, const struct goodput_costs *cos
  */
 double goodput_runtime(double mtbf_s, double tau_s, const struct goodput_costs *costs);
 
-/* Optimal useful time between saves. */
+/* Optimal useful time between saves. Young's holds while it is short against M: from d = M/2 on it is
+ * longer than M, where no first order is left. */
+bool goodput_young_holds(double mtbf_s, double cost_s);
 double goodput_tau_young(double mtbf_s, double cost_s);
 double goodput_tau_daly(double mtbf_s, double cost_s);  /* eq. 37; M from d >= 2M on */
 double goodput_tau_exact(double mtbf_s, double cost_s); /* M (1 + W0(-exp(-d/M - 1))) */
@@ -69,5 +72,20 @@ int64_t goodput_steps(double mtbf_s, double step_s, const struct goodput_costs *
 
 /* The lowest whole number of steps between saves that lets a save be published before the next. */
 int64_t goodput_fewest_steps(double step_s, const struct goodput_costs *costs);
+
+/*
+ * Two levels: a local save (memory of another node, a disk in the node) costs local_s and survives
+ * local_share of the failures; the save of `costs` survives all. Failures of both kinds are independent, and each
+ * level has the first-order optimum of its own: tau_l = sqrt(2 d_l M_l), M_1 = M / local_share, M_2 = M / (1 -
+ * local_share); then the global interval is a whole number of local ones, and with step_s (else NaN) the local one
+ * of steps, each the better of floor and ceiling. first_order: 1 - sum over levels of d_l/tau_l + tau_l/(2 M_l),
+ * less (d_c - d_b)/M_2 and (D + R)/M; good while all of that is small.
+ */
+struct goodput_levels {
+    double local_s, global_s; /* tau_1, tau_2 */
+    double first_order;
+};
+void goodput_two_levels(struct goodput_levels *out, double mtbf_s, double step_s,
+                        const struct goodput_costs *costs, double local_s, double local_share);
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "analysis/goodput_report.h"
+#include "base/units.h"
 
 static void note(struct goodput_report *report, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -45,6 +46,32 @@ static void note_run(struct goodput_report *report, const struct goodput_point *
         note(report, "%dx%d: the run saved nothing (--checkpoint-every)", nodes, each);
 }
 
+static int unnoted(const struct goodput_run *run)
+{
+    int n = 0;
+    for (int i = 0; i < run->n_recoveries; i++)
+        n += !run->recoveries[i].noted;
+    return n;
+}
+
+static void note_failures(struct goodput_report *report, const struct goodput_point *p)
+{
+    const struct goodput_run *run = &p->run;
+    int nodes = p->row->nodes, each = p->row->ranks_per_node, n = unnoted(run);
+    if (n > 0)
+        note(
+            report,
+            "%dx%d: of %d failure%s nobody wrote down when it was known (drill.sh and slurm.sbatch "
+            "do): R is then the time until someone restarted, not the machine's; a plan takes the "
+            "time from the begin of the next launch's program (began_s), and D is not known",
+            nodes, each, n, units_s(n));
+    if (run->silent > 0)
+        note(report,
+             "%dx%d: %d launch%s failed before its first row: counted as failure%s, the time is in "
+             "the restart of the failure before",
+             nodes, each, run->silent, run->silent == 1 ? "" : "es", units_s(run->silent));
+}
+
 static void note_runs(struct goodput_report *report)
 {
     int runs = 0, failures = 0;
@@ -56,6 +83,7 @@ static void note_runs(struct goodput_report *report)
         again = again || (p->run.there && p->run.bucket_s[WALL_RESTART] > 0);
         if (p->run.there)
             note_run(report, p);
+        note_failures(report, p);
         if (p->row->emulated)
             note(report, "EMULATED NODES: several declared nodes are one host; what saves at once "
                          "shares its disk, and no network is in it");
@@ -68,7 +96,8 @@ static void note_runs(struct goodput_report *report)
     if (report->study->n_points > 0 && runs == 0)
         note(report, "measured goodput is n/a: no point was a run (scalestudy --run-steps N "
                      "--checkpoint-every K)");
-    if (report->study->n_points == 0 && report->study->n_left_out == 0)
+    if (report->study->n_files > 0 && report->study->n_points == 0 &&
+        report->study->n_left_out == 0)
         note(report, "nothing of a run is published in these files yet (its first rows come after "
                      "half a minute): --resume goes on with it");
     if (runs > 0 && failures == 0 && again)
@@ -114,10 +143,11 @@ static void note_costs(struct goodput_report *report, const struct goodput_plan 
                      "drill)");
     if (at->complete.source == FROM_FITTED && !k->storage.shared_seen &&
         at->nodes > k->storage.most)
-        note(report,
-             "%s: no limit of the shared storage was seen up to %g nodes; beyond, complete_s grows "
-             "with no node added, and its upper end is a limit that begins right there",
-             k->mode, k->storage.most);
+        note(
+            report,
+            "%s: no limit of the shared storage was seen up to %g node%s; beyond, complete_s grows "
+            "with no node added, and its upper end is a limit that begins right there",
+            k->mode, k->storage.most, units_s(k->storage.most));
     if (at->cost.source == FROM_ASSUMED || at->complete.source == FROM_ASSUMED)
         note(report, "costs of saves are assumed: from options, not measured here");
     if (at->step.source == FROM_NONE)
@@ -130,9 +160,11 @@ static void note_lost(struct goodput_report *report, const struct goodput_known 
     for (int i = 0; i < k->n_costs; i++)
         if (k->costs[i].lost > 0)
             note(report,
-                 "%g nodes: %d saves of mode %s were never published: they count in no figure of "
-                 "saves, and failures behind them lose more",
-                 k->costs[i].nodes, k->costs[i].lost, k->mode);
+                 "%g node%s: %d save%s of mode %s never published: no figure of saves counts them, "
+                 "and "
+                 "failures behind them lose more",
+                 k->costs[i].nodes, units_s(k->costs[i].nodes), k->costs[i].lost,
+                 units_s(k->costs[i].lost), k->mode);
 }
 
 static void note_row(struct goodput_report *report, const struct goodput_plan *plan,
@@ -147,15 +179,16 @@ static void note_row(struct goodput_report *report, const struct goodput_plan *p
         goodput_duration(tau, sizeof tau, best->tau_s);
         goodput_duration(run, sizeof run, report->run_s);
         note(report,
-             "%g nodes: the best interval, %s, is longer than the run of %s: one save at "
+             "%g node%s: the best interval, %s, is longer than the run of %s: one save at "
              "its end is all that pays",
-             row->at.nodes, tau, run);
+             row->at.nodes, units_s(row->at.nodes), tau, run);
     }
     if (isfinite(row->in_steps))
         note(report,
-             "%g nodes: expected goodput counts time in steps; of that %.2f %% was useful in the "
+             "%g node%s: expected goodput counts time in steps; of that %.2f %% was useful in the "
              "run: %.2f %% compares with what was measured",
-             row->at.nodes, 100.0 * row->in_steps, 100.0 * best->g.value * row->in_steps);
+             row->at.nodes, units_s(row->at.nodes), 100.0 * row->in_steps,
+             100.0 * best->g.value * row->in_steps);
 }
 
 /* Rows that nothing can be said of, by reason. */
@@ -168,7 +201,8 @@ static void note_unplanned(struct goodput_report *report, const struct goodput_p
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s%g",
                      list[0] != '\0' ? ", " : "", plan->rows[i].at.nodes);
     if (why[0] != '\0')
-        note(report, "expected goodput on %s nodes is n/a: %s", list, why);
+        note(report, "expected goodput on %s node%s is n/a: %s", list,
+             strcmp(list, "1") == 0 ? "" : "s", why);
 }
 
 void goodput_notes_find(struct goodput_report *report)

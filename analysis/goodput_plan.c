@@ -50,6 +50,15 @@ static bool has_range(const struct goodput_row *row)
     return false;
 }
 
+/* A share of wall time is one from 0 to 1. */
+static double form(struct goodput_choice *c, int which, double x)
+{
+    if (isnan(x) || (x >= 0.0 && x <= 1.0))
+        return x;
+    c->outside |= 1u << which;
+    return NAN;
+}
+
 void goodput_choice_at(struct goodput_choice *out, const struct goodput_row *row, double tau_s)
 {
     struct goodput_costs c = costs_of(&row->at, VALUE);
@@ -64,10 +73,11 @@ void goodput_choice_at(struct goodput_choice *out, const struct goodput_row *row
     /* A count of no failures bounds MTBF from below alone: so it does g. */
     if (isfinite(row->mtbf_s.low) && isnan(row->mtbf_s.high))
         out->g.high = NAN;
-    out->first_order = goodput_first_order(m, tau_s, &c);
-    out->product = goodput_product(m, tau_s, &c);
-    out->ettr = goodput_ettr(m, tau_s, &c);
-    out->runtime = goodput_runtime(m, tau_s, &c);
+    out->outside = 0;
+    out->first_order = form(out, OUTSIDE_FIRST, goodput_first_order(m, tau_s, &c));
+    out->product = form(out, OUTSIDE_PRODUCT, goodput_product(m, tau_s, &c));
+    out->ettr = form(out, OUTSIDE_ETTR, goodput_ettr(m, tau_s, &c));
+    out->runtime = form(out, OUTSIDE_RUNTIME, goodput_runtime(m, tau_s, &c));
 }
 
 /* ---- a row ---- */
@@ -85,7 +95,10 @@ static void add_optima(struct goodput_row *row)
 {
     struct goodput_costs c = costs_of(&row->at, VALUE);
     double m = row->mtbf_s.value, step = row->at.step.x.value;
-    add(row, "young", goodput_tau_young(m, c.cost_s));
+    bool young = goodput_young_holds(m, c.cost_s);
+    add(row, "young", young ? goodput_tau_young(m, c.cost_s) : (double)NAN);
+    if (!young)
+        row->choices[CHOICE_YOUNG].outside = 1u << OUTSIDE_TAU;
     add(row, "daly", goodput_tau_daly(m, c.cost_s));
     add(row, "exact", goodput_tau_exact(m, c.cost_s));
     add(row, "async", goodput_tau_async(m, &c));
@@ -94,6 +107,26 @@ static void add_optima(struct goodput_row *row)
         int64_t k = goodput_steps(m, step, &c, NULL);
         add(row, "steps", (double)k * step);
         row->best = CHOICE_STEPS;
+    }
+}
+
+/* Two levels together have a first order, and nothing exact here. */
+static void add_levels(struct goodput_row *row, const struct goodput_given *given)
+{
+    static const char *const names[] = {"local", "global"};
+    struct goodput_costs c = costs_of(&row->at, VALUE);
+    struct goodput_levels levels;
+    if (!(given->local_s > 0.0))
+        return;
+    goodput_two_levels(&levels, row->mtbf_s.value, row->at.step.x.value, &c, given->local_s,
+                       given->local_share);
+    for (int i = 0; i < 2; i++) {
+        struct goodput_choice *choice =
+            add(row, names[i], i == 0 ? levels.local_s : levels.global_s);
+        choice->g = (struct stats_interval){NAN, NAN, NAN, 0};
+        choice->product = choice->ettr = choice->runtime = NAN;
+        choice->outside = 0;
+        choice->first_order = form(choice, OUTSIDE_FIRST, levels.first_order);
     }
 }
 
@@ -112,6 +145,8 @@ static void add_others(struct goodput_row *row, const struct goodput_known *k,
     }
     for (int i = 0; i < asked->n; i++) {
         double value = asked->value[i];
+        if (asked->is_steps[i] && !(row->at.step.x.value > 0.0))
+            continue; /* nobody knows how long */
         snprintf(name, sizeof name, "%.6g %s", value, asked->is_steps[i] ? "steps" : "s");
         add(row, name, asked->is_steps[i] ? value * row->at.step.x.value : value);
     }
@@ -150,6 +185,7 @@ static void make_row(struct goodput_row *row, const struct goodput_known *k,
         return;
     add_optima(row);
     add_others(row, k, asked);
+    add_levels(row, &k->given);
     row->regret = most_regret(row);
     row->tokens_per_s =
         row->choices[row->best].g.value * row->at.tokens_per_step / row->at.step.x.value;

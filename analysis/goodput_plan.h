@@ -21,15 +21,17 @@ enum { GOODPUT_ASKED = 16 };
 
 /* An interval between saves, by whom, and what comes of it. */
 struct goodput_choice {
-    char name[32];           /* young, daly, exact, async, steps, run, asked */
-    double tau_s;            /* useful time between saves */
+    char name[32];           /* young, daly, exact, async, steps, run, local, global, asked */
+    double tau_s;            /* useful time between saves; NaN: not known, or outside */
     double steps;            /* the same in steps, NaN: the step is not known */
     struct stats_interval g; /* NaN: saves would overlap */
-    double first_order, product, ettr, runtime;
+    double first_order, product, ettr, runtime; /* NaN: outside their validity, or not known */
+    unsigned outside;                           /* 1 << OUTSIDE_x: what is NaN for that reason */
 };
+enum { OUTSIDE_TAU, OUTSIDE_FIRST, OUTSIDE_PRODUCT, OUTSIDE_ETTR, OUTSIDE_RUNTIME, OUTSIDES };
 
 enum { CHOICE_YOUNG, CHOICE_DALY, CHOICE_EXACT, CHOICE_ASYNC, CHOICE_STEPS, CHOICE_RUN };
-enum { GOODPUT_CHOICES = CHOICE_RUN + 1 + GOODPUT_ASKED };
+enum { GOODPUT_CHOICES = CHOICE_RUN + 1 + 2 + GOODPUT_ASKED }; /* 2: local, global */
 
 struct goodput_row {
     struct goodput_at at;

@@ -9,6 +9,7 @@
 
 #include "analysis/gnuplot.h"
 #include "analysis/goodput_report.h"
+#include "base/units.h"
 
 enum { PLANS_MAX = 6, CURVES_MAX = 8, POINTS = 80 };
 
@@ -88,11 +89,10 @@ static void write_curve(FILE *to, const struct goodput_row *row, int p, int r)
 static void name_of(char *text, size_t size, const struct goodput_report *report,
                     const struct goodput_plan *plan)
 {
-    char kind[300] = "";
-    if (plan->known.kind >= 0)
-        goodput_kind_text(report->study, plan->known.kind, kind, sizeof kind);
-    snprintf(text, size, "expected, %s%s%.180s", plan->known.mode,
-             plan->known.mode[0] != '\0' && kind[0] != '\0' ? ", " : "", kind);
+    int used = snprintf(text, size, "expected at the best interval%s%s",
+                        plan->known.mode[0] != '\0' ? ", mode " : "", plan->known.mode);
+    if (report->study->n_kinds > 1 && used > 0 && (size_t)used < size)
+        snprintf(text + used, size - (size_t)used, ", kind %d", plan->known.kind);
 }
 
 static void plot_nodes(FILE *to, const struct goodput_report *report, int measured,
@@ -127,21 +127,24 @@ static void plot_nodes(FILE *to, const struct goodput_report *report, int measur
 static void plot_intervals(FILE *to, const struct goodput_plan *plan, int p)
 {
     int n = 0, drawn = 0;
+    /* Curves fall to both sides, so no corner is free: the key stands above. */
     fputs("unset offsets\nset yrange [*:*]\nset logscale x 10\nset xtics auto\nset xlabel 'useful "
-          "time between "
-          "saves, s'\nset ylabel 'expected goodput, %'\nset key inside bottom left\n",
+          "time between saves, s'\nset ylabel 'expected goodput, %'\n"
+          "set key tmargin left Left reverse horizontal maxcols 4 noenhanced\n",
           to);
     for (int r = 0; r < plan->n_rows && drawn < CURVES_MAX; r++) {
         if (!plan->rows[r].planned)
             continue;
         drawn++;
-        fprintf(to, "%s$curve_%d_%d using 1:2 with lines lc %d title '%g nodes'", part(&n), p, r,
-                drawn, plan->rows[r].at.nodes);
-        fprintf(to, "%s$curve_%d_%d using 1:3 with lines dt 3 lc %d title '%s'", part(&n), p, r,
-                drawn, drawn == 1 ? "first order" : "");
-        fprintf(to, "%s$best_%d_%d using 1:2 with points pt 6 lc %d title '%s'", part(&n), p, r,
-                drawn, drawn == 1 ? "the interval to choose" : "");
+        fprintf(to, "%s$curve_%d_%d using 1:2 with lines lc %d title '%g node%s'", part(&n), p, r,
+                drawn, plan->rows[r].at.nodes, units_s(plan->rows[r].at.nodes));
+        fprintf(to, "%s$curve_%d_%d using 1:3 with lines dt 3 lc %d notitle", part(&n), p, r,
+                drawn);
+        fprintf(to, "%s$best_%d_%d using 1:2 with points pt 6 lc %d notitle", part(&n), p, r,
+                drawn);
     }
+    fprintf(to, "%sNaN with lines dt 3 lc 'black' title 'first order'", part(&n));
+    fprintf(to, "%sNaN with points pt 6 lc 'black' title 'the interval to choose'", part(&n));
     fputc('\n', to);
 }
 

@@ -40,13 +40,15 @@ static void take_recoveries(struct goodput_run *run, const struct wall *wall,
         if (strncmp(row->cause, "preempted", sizeof row->cause) == 0)
             continue;
         run->recoveries[run->n_recoveries++] = (struct goodput_recovery){
+            .noted = said,
             .detect_s = said ? seconds_between(row->failed_ns, row->detected_ns) : (double)NAN,
             .restart_s = seconds_between(row->detected_ns, first),
+            .began_s = seconds_between(row->began_ns, first),
             .load_s = seconds_between(row->loading_ns, row->loaded_ns),
             .lost_s = row->lost_ns < 0 ? (double)NAN : (double)row->lost_ns / 1e9,
             .lost_steps = row->lost_steps};
     }
-    run->failures = run->n_recoveries;
+    run->failures = run->n_recoveries + run->silent;
 }
 
 /* ---- the account ---- */
@@ -55,13 +57,11 @@ static void derive(struct goodput_run *run, const struct wall *wall)
 {
     const double *b = run->bucket_s;
     double in_steps = b[WALL_USEFUL] + b[WALL_DATA] + b[WALL_STRAGGLER];
-    run->step_s = run->steps > 0 ? in_steps / (double)run->steps : (double)NAN;
+    int64_t useful = run->steps - run->warm_up_steps;
+    run->step_s = useful > 0 ? in_steps / (double)useful : (double)NAN;
     run->in_steps = in_steps > 0.0 ? b[WALL_USEFUL] / in_steps : (double)NAN;
-    run->between_s = run->between_steps = NAN;
-    if (run->saves > 0) {
-        run->between_s = in_steps / (double)run->saves;
-        run->between_steps = (double)run->steps / (double)run->saves;
-    }
+    run->between_steps = wall->between_steps;
+    run->between_s = run->between_steps * run->step_s;
     run->tokens_per_step = run->steps > 0 ? (double)wall->tokens / (double)run->steps : (double)NAN;
     run->tokens_per_s = (double)wall->tokens / run->wall_s;
 }
@@ -76,9 +76,11 @@ static void take_wall(struct goodput_run *run, const struct wall *wall)
     run->closes = wall_closes(wall);
     run->finished = wall->finished;
     run->ranks = wall->ranks;
-    run->steps = wall->count[WALL_USEFUL];
+    run->steps = wall->count[WALL_USEFUL] + wall->count[WALL_WARM_UP];
     run->rework_steps = wall->count[WALL_REWORK];
     run->warm_up_steps = wall->count[WALL_WARM_UP];
+    run->launches = wall->launches;
+    run->silent = wall->silent;
     run->saves = wall->count[WALL_CALL];
     run->exposed_s = (double)wall->exposed_ns / each;
     run->load_s = (double)wall->load_ns / each;
@@ -93,10 +95,8 @@ int goodput_run_of(struct goodput_run *out, const struct record_file *file, int 
     int rc = 0;
     *out = (struct goodput_run){0};
     for (int i = 0; i < file->n_points; i++)
-        if (file->points[i].point.point == point) {
+        if (file->points[i].point.point == point)
             intervals += file->points[i].intervals.n;
-            out->launches += file->points[i].intervals.n > 0;
-        }
     if (intervals == 0)
         return 0;
     TRY(wall_of_point(&wall, file, point));
@@ -118,7 +118,8 @@ void goodput_run_release(struct goodput_run *run)
 #define IN(name) (1u << WALL_##name)
 #define STEPS_KEPT (IN(USEFUL) | IN(STRAGGLER) | IN(INFLATION))
 #define IS_UP                                                                                      \
-    (STEPS_KEPT | IN(DATA) | IN(WARM_UP) | IN(CALL) | IN(REWORK) | IN(START_UP) | IN(OTHER))
+    (STEPS_KEPT | IN(DATA) | IN(WARM_UP) | IN(CALL) | IN(REWORK) | IN(START_UP) | IN(RECORD) |     \
+     IN(OTHER))
 
 const struct goodput_definition goodput_definitions[GOODPUT_DEFINITIONS] = {
     {"goodput", "goodput_pct", IN(USEFUL), false,

@@ -19,8 +19,11 @@
 
 /* What a failure cost. A stop that was asked for (preempted) is none. */
 struct goodput_recovery {
-    double detect_s;  /* failure to the knowledge of it; NaN: nobody said, restart has it */
-    double restart_s; /* from there to the begin of the first new step */
+    bool noted;       /* who restarts wrote down when it was known (jobscripts do) */
+    double detect_s;  /* failure to the knowledge of it; NaN: not noted */
+    double restart_s; /* from there to the begin of the first new step; not noted: from the failure,
+                         so it is the time until someone restarted, and not the machine's */
+    double began_s;   /* from the begin of the next launch's program to that step */
     double load_s;    /* of it: loading state */
     double lost_s;    /* wall time from what was saved to the failure */
     int64_t lost_steps;
@@ -30,17 +33,20 @@ struct goodput_run {
     bool there;    /* the point was a run */
     bool closes;   /* other <= WALL_OTHER_MOST of wall */
     bool finished; /* else it was killed and not resumed: the account is of what was published */
-    int launches, failures, ranks;
-    int64_t steps, rework_steps, warm_up_steps; /* optimizer steps */
-    int64_t saves;                              /* published */
-    double wall_s, bucket_s[WALL_BUCKETS];      /* means over ranks */
-    double exposed_s;                           /* communication, a view of useful */
-    double load_s;                              /* loading state, a view of restart */
-    double inflation_signed_s;                  /* before it was cut at 0 */
+    int launches, failures, ranks; /* launches = 1 + failures + stops that were asked for */
+    int silent;                    /* launches that failed before they left a row */
+    int64_t steps;                 /* optimizer steps that were kept: useful and warm-up */
+    int64_t rework_steps, warm_up_steps;
+    int64_t saves;                         /* published */
+    double wall_s, bucket_s[WALL_BUCKETS]; /* means over ranks */
+    double exposed_s;                      /* communication, a view of useful */
+    double load_s;                         /* loading state, a view of restart */
+    double inflation_signed_s;             /* before it was cut at 0 */
     double step_s;   /* of a step of useful, its waits for data and late ranks counted in */
     double in_steps; /* useful over that: the share of a step's time that goodput counts */
-    double between_s, between_steps;      /* time in steps, and steps, per published save */
-    double tokens_per_step, tokens_per_s; /* of useful steps; over wall time */
+    double between_s, between_steps; /* from one save to the next: useful steps' time, and steps
+                                        (wall.h) */
+    double tokens_per_step, tokens_per_s; /* of kept steps; over wall time */
     int n_recoveries;
     struct goodput_recovery *recoveries; /* owned */
 };

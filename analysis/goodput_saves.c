@@ -119,19 +119,19 @@ int goodput_modes(const struct goodput_study *study, int kind, char modes[GOODPU
 
 /* ---- inflation ---- */
 
-struct pool { /* means over points, half widths in quadrature */
+/* A mean over saves: a run of many weighs as many. Half widths of runs in quadrature, each as often as
+ * it has saves; none where a run has none. */
+struct pool {
     double sum, squares;
-    int n, n_intervals;
+    int64_t saves;
 };
 
-static void add_inflation(struct pool *pool, double value, double half)
+static void add_inflation(struct pool *pool, double value, double half, int64_t saves)
 {
-    pool->sum += value;
-    pool->n++;
-    if (isfinite(half)) {
-        pool->squares += half * half;
-        pool->n_intervals++;
-    }
+    double n = (double)saves;
+    pool->sum += n * value;
+    pool->squares += n * half * n * half;
+    pool->saves += saves;
 }
 
 static void of_section(struct pool *pool, const struct record_point *part, const char *mode,
@@ -142,7 +142,8 @@ static void of_section(struct pool *pool, const struct record_point *part, const
     for (int m = 0; m < c.n_modes; m++)
         if (strcmp(c.mode[m].mode, mode) == 0 && isfinite(c.mode[m].inflation.value))
             add_inflation(pool, c.mode[m].inflation.value / 1e9,
-                          (c.mode[m].inflation.high - c.mode[m].inflation.low) / 2e9);
+                          (c.mode[m].inflation.high - c.mode[m].inflation.low) / 2e9,
+                          llround((double)c.mode[m].inflation.n / c.mode[m].steps));
 }
 
 /* ---- inflation of a run: its blocks of steps beside saves and without ---- */
@@ -195,10 +196,10 @@ struct beside {
     int64_t n_saving, n_quiet, steps, saves;
 };
 
-static void sort_out(struct beside *b, const struct interval_row *row)
+static void sort_out(struct beside *b, const struct interval_row *row, const char *mode)
 {
     if (IS(row->kind, "save")) {
-        b->saves++;
+        b->saves += strcmp(row->text, mode) == 0;
     } else if (row->flags & INTERVAL_SAVING) {
         b->saving[b->n_saving++] = step_of(row);
         b->steps += row->steps;
@@ -207,7 +208,8 @@ static void sort_out(struct beside *b, const struct interval_row *row)
     }
 }
 
-static void of_run(struct pool *pool, const struct goodput_point *p, uint64_t seed)
+static void of_run(struct pool *pool, const struct goodput_point *p, const char *mode,
+                   uint64_t seed)
 {
     struct interval_row *rows;
     struct stats_interval saving, quiet;
@@ -219,14 +221,15 @@ static void of_run(struct pool *pool, const struct goodput_point *p, uint64_t se
                        0,
                        0};
     for (int64_t i = 0; i < n; i++)
-        sort_out(&b, &rows[i]);
+        sort_out(&b, &rows[i], mode);
     if (b.n_saving > 0 && b.n_quiet > 0 && b.saves > 0) {
         double each = (double)b.steps / (double)b.saves;
         stats_mean_interval(b.saving, b.n_saving, 0.95, seed, &saving);
         stats_mean_interval(b.quiet, b.n_quiet, 0.95, seed, &quiet);
         add_inflation(pool, each * (saving.value - quiet.value),
                       each *
-                          hypot((saving.high - saving.low) / 2.0, (quiet.high - quiet.low) / 2.0));
+                          hypot((saving.high - saving.low) / 2.0, (quiet.high - quiet.low) / 2.0),
+                      b.saves);
     }
     free(rows);
     free(b.saving);
@@ -241,7 +244,7 @@ static void add_point(struct pool *section, struct pool *run, const struct goodp
         if (p->parts[k]->drains.n > 0)
             of_section(section, p->parts[k], mode, seed);
     if (p->run.there)
-        of_run(run, p, seed);
+        of_run(run, p, mode, seed);
 }
 
 static void find_inflation(struct goodput_save_cost *out, const struct goodput_study *study,
@@ -251,12 +254,11 @@ static void find_inflation(struct goodput_save_cost *out, const struct goodput_s
     for (int i = 0; i < study->n_points; i++)
         if (study->points[i].kind == kind && study->points[i].row->nodes == out->nodes)
             add_point(&section, &run, &study->points[i], out->mode, seed);
-    const struct pool *use = section.n > 0 ? &section : &run;
-    out->of_run = section.n == 0 && run.n > 0;
-    double half =
-        use->n > 0 && use->n_intervals == use->n ? sqrt(use->squares) / use->n : (double)NAN;
-    double value = use->n > 0 ? use->sum / use->n : (double)NAN;
-    out->inflation_s = (struct stats_interval){value, value - half, value + half, use->n};
+    const struct pool *use = section.saves > 0 ? &section : &run;
+    double n = (double)use->saves, half = use->saves > 0 ? sqrt(use->squares) / n : (double)NAN;
+    double value = use->saves > 0 ? use->sum / n : (double)NAN;
+    out->of_run = section.saves == 0 && run.saves > 0;
+    out->inflation_s = (struct stats_interval){value, value - half, value + half, use->saves};
     out->detected = out->inflation_s.low > 0.0 || out->inflation_s.high < 0.0;
 }
 

@@ -5,8 +5,10 @@
 
 #include <gsl/gsl_cdf.h>
 
-struct size {                   /* the saves of one node count */
-    double nodes, sum, squares; /* of log rate */
+struct size { /* the saves of one node count */
+    double nodes;
+    double seconds, seconds_2; /* a byte: sums, and of squares */
+    double sum, squares; /* n and n squares of log rate; and what saves lie beside it, relative */
     int n;
 };
 
@@ -25,19 +27,29 @@ static int find(struct size *sizes, int *n, double nodes)
     return at;
 }
 
+/* The arithmetic mean of seconds is a size's rate. */
+static void set_rate(struct size *size)
+{
+    double n = size->n, mean = size->seconds / n, y = -log(mean);
+    size->sum = n * y;
+    size->squares = n * y * y + fmax(size->seconds_2 / (mean * mean) - n, 0.0);
+}
+
 /* Sorted by nodes; 0: too many of them. */
 static int collect(struct size *sizes, const struct goodput_save *saves, int n)
 {
     int n_sizes = 0;
     for (int i = 0; i < n; i++) {
         int at = find(sizes, &n_sizes, saves[i].nodes);
-        double y = log(saves[i].bytes / saves[i].seconds);
+        double each = saves[i].seconds / saves[i].bytes;
         if (at < 0)
             return 0;
-        sizes[at].sum += y;
-        sizes[at].squares += y * y;
+        sizes[at].seconds += each;
+        sizes[at].seconds_2 += each * each;
         sizes[at].n++;
     }
+    for (int i = 0; i < n_sizes; i++)
+        set_rate(&sizes[i]);
     return n_sizes;
 }
 

@@ -9,6 +9,7 @@
 
 #include "analysis/account.h"
 #include "base/err.h"
+#include "base/units.h"
 
 void goodput_study_release(struct goodput_study *study)
 {
@@ -27,11 +28,19 @@ void goodput_study_release(struct goodput_study *study)
 
 #define SAME(field) (strncmp(a->field, b->field, sizeof a->field) == 0)
 
+/* Samples a step: of the job, in weak scaling of a rank. */
+static double batch_of(const struct point_row *p)
+{
+    bool weak = strncmp(p->scaling, "weak", sizeof p->scaling) == 0;
+    return (double)p->global_batch / (weak ? p->ranks : 1);
+}
+
 static bool same_kind(const struct point_row *a, const struct point_row *b)
 {
     return SAME(model) && SAME(dtype) && SAME(device) && SAME(topology) && SAME(scaling) &&
-           SAME(input) && a->sequence == b->sequence && a->tp == b->tp && a->pp == b->pp &&
-           a->cp == b->cp && a->ep == b->ep && a->ranks_per_node == b->ranks_per_node;
+           SAME(input) && batch_of(a) == batch_of(b) && a->micro_batch == b->micro_batch &&
+           a->sequence == b->sequence && a->tp == b->tp && a->pp == b->pp && a->cp == b->cp &&
+           a->ep == b->ep && a->ranks_per_node == b->ranks_per_node;
 }
 
 static bool is_used(const struct point_row *row)
@@ -115,7 +124,8 @@ static int tell(struct goodput_point *p, uint64_t seed)
     p->step_s = (struct stats_interval){NAN, NAN, NAN, 0};
     p->step_of_run = rc == 0 && p->run.there && isfinite(p->run.step_s);
     if (p->step_of_run)
-        p->step_s = (struct stats_interval){p->run.step_s, NAN, NAN, p->run.steps};
+        p->step_s =
+            (struct stats_interval){p->run.step_s, NAN, NAN, p->run.steps - p->run.warm_up_steps};
     else if (rc == 0)
         rc = timed_step(p, seed);
     return rc;
@@ -172,9 +182,15 @@ const struct goodput_point *goodput_kind_first(const struct goodput_study *study
 void goodput_kind_text(const struct goodput_study *study, int kind, char *text, size_t size)
 {
     const struct point_row *p = goodput_kind_first(study, kind)->row;
-    int used = snprintf(text, size, "%.64s, %.16s scaling, %.16s, %.16s%s%.64s, %d rank%s a node",
-                        p->model, p->scaling, p->dtype, p->device, p->topology[0] ? ": " : "",
-                        p->topology, p->ranks_per_node, p->ranks_per_node == 1 ? "" : "s");
+    double batch = batch_of(p);
+    bool weak = strncmp(p->scaling, "weak", sizeof p->scaling) == 0;
+    int used = snprintf(
+        text, size,
+        "%.64s, %.16s scaling, %.16s, %.16s%s%.64s, %d rank%s a node, %g sample%s%s (micro-batch "
+        "%lld) of %lld token%s a step, input %.64s",
+        p->model, p->scaling, p->dtype, p->device, p->topology[0] ? ": " : "", p->topology,
+        p->ranks_per_node, units_s(p->ranks_per_node), batch, units_s(batch), weak ? " a rank" : "",
+        (long long)p->micro_batch, (long long)p->sequence, units_s((double)p->sequence), p->input);
     if (used > 0 && (size_t)used < size && p->tp * p->pp * p->cp * p->ep > 1)
         snprintf(text + used, size - (size_t)used, ", %.32s", p->parallel);
 }
@@ -220,17 +236,23 @@ void goodput_recovery_cost(const struct goodput_study *study, int kind, double n
         room += study->points[i].run.n_recoveries;
     double *detect = must_alloc((size_t)room, sizeof *detect);
     double *restart = must_alloc((size_t)room, sizeof *restart);
+    double *began = must_alloc((size_t)room, sizeof *began);
     for (int i = 0; i < study->n_points; i++) {
         const struct goodput_point *p = &study->points[i];
         if (p->kind != kind || (nodes > 0.0 && p->row->nodes != nodes))
             continue;
         for (int k = 0; k < p->run.n_recoveries; k++, n++) {
-            detect[n] = p->run.recoveries[k].detect_s;
-            restart[n] = p->run.recoveries[k].restart_s;
+            const struct goodput_recovery *r = &p->run.recoveries[k];
+            detect[n] = r->detect_s;
+            restart[n] = r->noted ? r->restart_s : (double)NAN;
+            began[n] = r->began_s;
         }
     }
     mean_of(detect_s, detect, n);
     mean_of(restart_s, restart, n);
+    if (restart_s->n == 0)
+        mean_of(restart_s, began, n);
+    free(began);
     free(detect);
     free(restart);
 }

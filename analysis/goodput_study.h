@@ -3,8 +3,9 @@
  * saves cost, how the run went and what its failures cost.
  *
  * A point is all launches of one index in one file. Points may stand on one curve over nodes when they
- * are of one kind: model, precision, device, topology, scaling, sequence, input, tp, pp, cp, ep and
- * ranks on a node agree (data parallelism and sharding follow N). Copies of a point (one node
+ * are of one kind: model, precision, device, topology, scaling, batch (of the job; in weak scaling of a
+ * rank), micro-batch, sequence, input, tp, pp, cp, ep and ranks on a node agree (data parallelism and
+ * sharding follow N). Its text names all of it. Copies of a point (one node
  * measured while all work) are left out, and so are points that failed their gate.
  */
 #ifndef ANALYSIS_GOODPUT_STUDY_H
@@ -37,7 +38,8 @@ struct goodput_study {
 int goodput_study_read(struct goodput_study *out, char **paths, int n, uint64_t seed);
 void goodput_study_release(struct goodput_study *study); /* safe on a zeroed struct */
 
-/* "tiny, strong scaling, fp32, cpu, 2 ranks a node": what a kind is. */
+/* "tiny, strong scaling, fp32, cpu, 2 ranks a node, 8 samples (micro-batch 2) of 64 tokens a step, synthetic
+ * input": what a kind is. */
 void goodput_kind_text(const struct goodput_study *study, int kind, char *text, size_t size);
 const struct goodput_point *goodput_kind_first(const struct goodput_study *study, int kind);
 
@@ -72,7 +74,8 @@ struct goodput_save *goodput_saves(const struct goodput_study *study, int kind, 
 int goodput_node_counts(const struct goodput_study *study, int kind, double *out, int room);
 
 /* Means over the failures of a kind on one node count, with a t interval; nodes 0: on all. n = 0: none
- * was seen. */
+ * was seen. R of those that were noted; where none was, from the begin of the next launch's program, as the
+ * time before may be that of somebody asleep; D is then not known. */
 void goodput_recovery_cost(const struct goodput_study *study, int kind, double nodes,
                            struct stats_interval *detect_s, struct stats_interval *restart_s);
 

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/goodput_report.h"
-#include "analysis/report_table.h"
+#include "analysis/goodput_text_part.h"
+#include "base/units.h"
 
-static void range(struct table *t, const struct stats_interval *x, double scale, int digits)
+void goodput_cells(struct table *t, const struct stats_interval *x, double scale, int digits)
 {
     table_digits(t, scale * x->value, digits);
     table_digits(t, scale * x->low, digits);
@@ -20,13 +20,6 @@ static void close_where(struct table *t, bool any, FILE *to)
         table_close(t, to);
     else
         free(t->cells);
-}
-
-static void count(struct table *t, double n)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%.10g", n);
-    table_text(t, isfinite(n) ? text : "");
 }
 
 /* ---- measured ---- */
@@ -43,10 +36,11 @@ static void print_accounts(FILE *to, const struct goodput_study *study)
     struct table t;
     fprintf(to,
             "#\n# measured, %% of wall time: each nanosecond of a rank is in one bucket, the first "
-            "from the left that claims it;\n# exact, of n useful steps of one run; closes: other "
-            "is at most 1 %%\n");
+            "from the left that claims it;\n# exact; n: steps of the run that were kept, of them "
+            "w in warm-up, those done again left out; record: what writing this down took\n"
+            "# between steps; closes: other is at most 1 %%\n");
     table_open(&t, "kind nodes ranks wall_s restart_% detection_% rework_% start-up_% warm-up_% "
-                   "call_% data_% inflation_% straggler_% useful_% other_% closes n");
+                   "call_% data_% inflation_% straggler_% useful_% record_% other_% closes n w");
     for (int i = 0; i < study->n_points; i++) {
         const struct goodput_point *p = &study->points[i];
         if (!p->run.there)
@@ -57,6 +51,7 @@ static void print_accounts(FILE *to, const struct goodput_study *study)
             table_real(&t, 100.0 * p->run.bucket_s[b] / p->run.wall_s, 2);
         table_text(&t, p->run.closes ? "yes" : "NO");
         table_int(&t, p->run.steps);
+        table_int(&t, p->run.warm_up_steps);
     }
     table_close(&t, to);
 }
@@ -67,7 +62,8 @@ static void print_names(FILE *to, const struct goodput_study *study)
     char line[400];
     fprintf(to,
             "#\n# the same runs by the names of others, %% of wall time; exposed: communication "
-            "within useful, for information\n");
+            "within useful, for information;\n# tokens/s: of kept steps, over wall time; between: "
+            "from one save to the next (median; steps, and their time without warm-up)\n");
     table_open(&t, "kind nodes ranks goodput_% ETTR_% runtime_goodput_% effective_training_% "
                    "uptime_% exposed_% tokens/s saves between_s between_steps rework_steps "
                    "failures launches");
@@ -115,7 +111,7 @@ static void print_means(FILE *to, const struct goodput_study *study)
         table_int(&t, p->kind);
         table_int(&t, p->row->nodes);
         table_int(&t, p->run.failures);
-        range(&t, &g, 100.0, 5);
+        goodput_cells(&t, &g, 100.0, 5);
         table_int(&t, g.n);
     }
     if (any)
@@ -130,15 +126,20 @@ static void print_failures(FILE *to, const struct goodput_study *study)
     fprintf(
         to,
         "#\n# what each failure cost, s: until it was known (detect), from there to the begin of "
-        "the first new step (restart,\n# load within), and the work behind the last save\n");
-    table_open(&t, "kind nodes ranks failure detect_s restart_s load_s lost_s lost_steps");
+        "the first new step (restart,\n# load within), and the work behind the last save; began: "
+        "from the begin of the next launch's program to that step;\n# noted no: nobody wrote down "
+        "when it was known, and restart is the time until someone restarted, not the machine's\n");
+    table_open(&t, "kind nodes ranks failure noted detect_s restart_s began_s load_s lost_s "
+                   "lost_steps");
     for (int i = 0; i < study->n_points; i++)
         for (int k = 0; k < study->points[i].run.n_recoveries; k++) {
             const struct goodput_recovery *r = &study->points[i].run.recoveries[k];
             key(&t, &study->points[i]);
             table_int(&t, k);
+            table_text(&t, r->noted ? "yes" : "no");
             table_real(&t, r->detect_s, 3);
             table_real(&t, r->restart_s, 3);
+            table_real(&t, r->began_s, 3);
             table_real(&t, r->load_s, 3);
             table_real(&t, r->lost_s, 3);
             table_int(&t, r->lost_steps);
@@ -203,8 +204,8 @@ static void save_row(struct table *t, int kind, const struct goodput_save_cost *
     table_digits(t, c->inflation_s.value, 3);
     table_digits(t, (c->inflation_s.high - c->inflation_s.low) / 2.0, 3);
     table_text(t, c->detected ? "yes" : isnan(c->inflation_s.low) ? "-" : "no");
-    range(t, &c->cost_s, 1.0, 4);
-    range(t, &c->complete_s, 1.0, 4);
+    goodput_cells(t, &c->cost_s, 1.0, 4);
+    goodput_cells(t, &c->complete_s, 1.0, 4);
     table_real(t, c->bytes / c->complete_s.value / 1e9, 4);
     table_text(t, c->of_run ? "run" : "section");
 }
@@ -224,118 +225,14 @@ static void print_saves(FILE *to, const struct goodput_report *report)
         fprintf(
             to,
             "#\n# saves, all nodes at once, means, slowest rank: d_b = blocked + inflation (as far "
-            "as detected; all of it in the\n# upper end), d_c until publication; 95 %% over "
-            "saves; inflation over blocks of steps\n");
+            "as detected; all of it in the\n# upper end), d_c until publication; arithmetic "
+            "means over saves, 95 %%; inflation a save, its interval over blocks of steps\n");
     close_where(&t, rows > 0, to);
     for (int p = 0; p < report->n_plans; p++)
         if (report->plans[p].known.has_storage) {
             storage_text(line, sizeof line, &report->plans[p].known);
             table_note(to, "# - ", line);
         }
-}
-
-/* ---- expected ---- */
-
-static void row_key(struct table *t, const struct goodput_plan *plan, const struct goodput_row *row)
-{
-    if (plan->known.kind >= 0)
-        table_int(t, plan->known.kind);
-    else
-        table_text(t, "");
-    count(t, row->at.nodes);
-    table_text(t, plan->known.mode);
-}
-
-static void from(struct table *t, const struct goodput_figure *figure)
-{
-    table_text(t, goodput_source_name(figure->source));
-}
-
-static void print_costs(FILE *to, const struct goodput_plan *plan)
-{
-    struct table t;
-    fprintf(to, "#\n# costs of the plan, s, and where each is from\n");
-    table_open(&t, "kind nodes mode d_b_s low high from d_c_s low high from detect_s low high from "
-                   "restart_s low high from step_s low high from");
-    for (int r = 0; r < plan->n_rows; r++) {
-        const struct goodput_row *row = &plan->rows[r];
-        if (!row->planned)
-            continue;
-        row_key(&t, plan, row);
-        range(&t, &row->at.cost.x, 1.0, 4);
-        from(&t, &row->at.cost);
-        range(&t, &row->at.complete.x, 1.0, 4);
-        from(&t, &row->at.complete);
-        range(&t, &row->at.detect.x, 1.0, 4);
-        from(&t, &row->at.detect);
-        range(&t, &row->at.restart.x, 1.0, 4);
-        from(&t, &row->at.restart);
-        range(&t, &row->at.step.x, 1.0, 4);
-        from(&t, &row->at.step);
-    }
-    table_close(&t, to);
-}
-
-static void print_intervals(FILE *to, const struct goodput_plan *plan)
-{
-    struct table t;
-    fprintf(to,
-            "#\n# the interval to choose, useful s between saves; best: the better whole number of "
-            "steps by the exact model;\n# regret: what it loses at most against the best one if "
-            "ends of the intervals of law and costs are the truth; tokens/s: kept\n");
-    table_open(&t, "kind nodes mode devices MTBF_s low high young_s daly_s exact_s async_s best_s "
-                   "steps goodput_% low high regret_% tokens/s");
-    for (int r = 0; r < plan->n_rows; r++) {
-        const struct goodput_row *row = &plan->rows[r];
-        const struct goodput_choice *best = &row->choices[row->best];
-        if (!row->planned)
-            continue;
-        row_key(&t, plan, row);
-        count(&t, row->at.devices);
-        range(&t, &row->mtbf_s, 1.0, 6);
-        for (int c = CHOICE_YOUNG; c <= CHOICE_ASYNC; c++)
-            table_digits(&t, row->choices[c].tau_s, 5);
-        table_digits(&t, best->tau_s, 5);
-        count(&t, row->best == CHOICE_STEPS ? round(best->steps) : (double)NAN);
-        range(&t, &best->g, 100.0, 5);
-        table_digits(&t, 100.0 * row->regret, 3);
-        table_digits(&t, row->tokens_per_s, 6);
-    }
-    table_close(&t, to);
-}
-
-static void print_choices(FILE *to, const struct goodput_plan *plan)
-{
-    struct table t;
-    fprintf(
-        to,
-        "#\n# goodput of an interval, %%: renewal (exact for exponential failures), and "
-        "first-order forms by name; -: saves would overlap\n"
-        "# - first: 1 - d_b/tau - (tau/2 + d_c - d_b + D + R)/M; product: tau/(tau + d_b) (1 - "
-        "(tau/2 + d_c + D + R)/M)\n"
-        "# - ETTR: (1 - (D + R + tau/2)/M) / (1 + d_b/tau), Kokolis et al.\n# - Google: (M - tau/2 "
-        "- d_c + d_b)/(M + D + R), runtime goodput without what saves cost\n");
-    table_open(&t, "kind nodes mode by tau_s steps goodput_% low high first_% product_% ETTR_% "
-                   "Google_%");
-    for (int r = 0; r < plan->n_rows; r++)
-        for (int c = 0; c < plan->rows[r].n_choices; c++) {
-            const struct goodput_choice *choice = &plan->rows[r].choices[c];
-            char name[40];
-            bool best = c == plan->rows[r].best;
-            snprintf(name, sizeof name, "%s%s", choice->name, best ? "*" : "");
-            for (char *space = name; (space = strchr(space, ' ')) != NULL;)
-                *space = '_';
-            row_key(&t, plan, &plan->rows[r]);
-            table_text(&t, name);
-            table_digits(&t, choice->tau_s, 5);
-            table_digits(&t, choice->steps, 5);
-            range(&t, &choice->g, 100.0, 5);
-            table_digits(&t, 100.0 * choice->first_order, 5);
-            table_digits(&t, 100.0 * choice->product, 5);
-            table_digits(&t, 100.0 * choice->ettr, 5);
-            table_digits(&t, 100.0 * choice->runtime, 5);
-        }
-    table_close(&t, to);
 }
 
 static bool has_rows(const struct goodput_plan *plan)
@@ -348,11 +245,11 @@ static bool has_rows(const struct goodput_plan *plan)
 
 static void print_head(FILE *to, const struct goodput_report *report)
 {
-    char line[300], text[256];
+    char line[480], text[256];
     goodput_law_text(report->law, text, sizeof text);
     fprintf(to, "# goodput  %d file%s, %d point%s; bootstrap seed %d\n", report->study->n_files,
-            report->study->n_files == 1 ? "" : "s", report->study->n_points,
-            report->study->n_points == 1 ? "" : "s", (int)report->seed);
+            units_s(report->study->n_files), report->study->n_points,
+            units_s(report->study->n_points), (int)report->seed);
     fprintf(to, "# law      %s%s%s\n", text, report->law->said[0] != '\0' ? ": " : "",
             report->law->said);
     for (int k = 0; k < report->study->n_kinds; k++) {
@@ -368,9 +265,7 @@ void goodput_text(FILE *to, const struct goodput_report *report)
     print_saves(to, report);
     for (int p = 0; p < report->n_plans; p++)
         if (has_rows(&report->plans[p])) {
-            print_costs(to, &report->plans[p]);
-            print_intervals(to, &report->plans[p]);
-            print_choices(to, &report->plans[p]);
+            goodput_text_plan(to, &report->plans[p]);
         }
     fprintf(to, "#\n# notes\n");
     for (int i = 0; i < report->notes.n; i++)

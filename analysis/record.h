@@ -10,7 +10,8 @@
  *                secrets); what was different in a launch
  *   /machine     hosts, ranks, ceilings (tables)
  *   /points/NNN  point (1 row), gate, work, traffic, experts, stages, steps, stalls, collectives, ops, inputs,
- *                checkpoints, drains, intervals, account, recoveries, memory, events
+ *                checkpoints, drains, intervals, account, recoveries, memory, telemetry,
+ *                audit, audit_calls, events
  *
  * Whole files only. HDF5 does not survive a kill while open for writing, so nothing that readers
  * may see is ever open for writing: the head (head.h5) and each finished point (NNN.h5) are built
@@ -36,7 +37,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RECORD_SCHEMA = 3, RECORD_FORMULAS = 1 /* version of FORMULAS' definitions */ };
+enum { RECORD_SCHEMA = 4, RECORD_FORMULAS = 1 /* version of FORMULAS' definitions */ };
 
 /* Column types: i32 i64 f64, and text16/32/64/128/512 (char arrays, zero padded). */
 
@@ -122,6 +123,8 @@ enum { RECORD_SCHEMA = 3, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(f64, bubble_ms, "ms", "idle in that replay, mean over stages; 0: pp is 1, or no op timed")   \
     X(f64, bubble_ideal, "", "bubble over what is not idle, in that replay")                       \
     X(f64, bubble_closed, "", "the same of equal stages, in closed form (workloads/schedule.h)")   \
+    X(f64, transfer_ms, "ms", "a transfer between stages once both ends are there, their median")  \
+    X(f64, replay_moved_ms, "ms", "step of the replay with transfers of that length")              \
     X(i64, sequence, "tokens", "positions of a sample")                                            \
     X(i64, positions_per_step, "tokens", "positions a step, all ranks")                            \
     X(i64, parameters, "", "parameters of the unpadded model")                                     \
@@ -377,7 +380,8 @@ enum { RECORD_SCHEMA = 3, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
 
 #define INTERVAL_COLUMNS(X)                                                                        \
     X(i32, launch, "", "launch in which it was")                                                   \
-    X(text16, kind, "", "launch, start-up, load, steps, save, save-wait, file, failure, ...")      \
+    X(text16, kind, "",                                                                            \
+      "launch, start-up, load, steps, save, save-wait, file, record, failure, ...")                \
     X(i64, begin_ns, "ns", "since the first launch's t0, wall clock of rank 0's host")             \
     X(i64, end_ns, "ns", "the same")                                                               \
     X(i32, ranks, "", "ranks of the run")                                                          \
@@ -395,8 +399,8 @@ enum { RECORD_SCHEMA = 3, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
  * The account of a run: every nanosecond of each rank's wall time, from the begin of the first launch to
  * the end of the last, is in exactly one bucket: rows with view 0 sum to wall exactly. By precedence:
  * restart, detection, rework, start-up, warm-up, checkpoint-call, data-stall, inflation, straggler-wait,
- * useful; what is left is "other". Views are parts of a bucket, and no buckets. Written by the last
- * launch (analysis/wall.h).
+ * useful, record; what is left is "other". Views are parts of a bucket, and no buckets. Written by the
+ * last launch (analysis/wall.h).
  */
 #define ACCOUNT_COLUMNS(X)                                                                         \
     X(text16, bucket, "", "restart, detection, rework, ..., useful, other; wall")                  \
@@ -474,6 +478,21 @@ enum { RECORD_SCHEMA = 3, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(i64, record_exposed_ns, "ns", "by records: of it, beside no such kernel")                    \
     X(i32, records, "", "kernels, copies and fills of the step")                                   \
     X(i32, lost, "", "records that the profiler dropped in the block")
+
+/* The audit, call by call: a collective of an audited step by its stamps and by the kernel that ran it,
+ * the k-th of its stream on both sides. Calls that are posted as one are one row, that of the first. */
+#define AUDIT_CALL_COLUMNS(X)                                                                      \
+    X(i32, rank, "", "rank of the point")                                                          \
+    X(i32, turn, "", "index of the step in the audit")                                             \
+    X(i32, block, "", "block of the audit")                                                        \
+    X(i32, op, "", "index in the plan")                                                            \
+    X(text16, axis, "", "dp, tp, ...")                                                             \
+    X(text16, kind, "", "all-reduce, ...")                                                         \
+    X(i64, bytes, "B", "S of the busbw table, of all calls that are one")                          \
+    X(i64, start_ns, "ns", "by stamps, since the step's start")                                    \
+    X(i64, duration_ns, "ns", "by stamps")                                                         \
+    X(i64, record_start_ns, "ns", "by the record, since the step's first kernel")                  \
+    X(i64, record_duration_ns, "ns", "by the record")
 
 #define EVENT_COLUMNS(X)                                                                           \
     X(i64, at_ns, "ns", "since t0")                                                                \
@@ -557,6 +576,9 @@ struct telemetry_row {
 struct audit_row {
     AUDIT_COLUMNS(RECORD_FIELD)
 };
+struct audit_call_row {
+    AUDIT_CALL_COLUMNS(RECORD_FIELD)
+};
 struct event_row {
     EVENT_COLUMNS(RECORD_FIELD)
 };
@@ -603,6 +625,7 @@ enum variant { VARIANT_FULL, VARIANT_COMPUTE, VARIANT_COMM, VARIANTS };
     X(memory, struct memory_row, MEMORY_COLUMNS)                                                   \
     X(telemetry, struct telemetry_row, TELEMETRY_COLUMNS)                                          \
     X(audit, struct audit_row, AUDIT_COLUMNS)                                                      \
+    X(audit_calls, struct audit_call_row, AUDIT_CALL_COLUMNS)                                      \
     X(events, struct event_row, EVENT_COLUMNS)
 
 /* A growing table. Rows are owned by the struct record_point that holds it. */

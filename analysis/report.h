@@ -22,8 +22,9 @@ struct report {
     const struct record_file *const *files;
     int n_files;
     const struct scaling *scaling;
-    uint64_t seed;                  /* of the resampling */
-    const struct report_work *work; /* what time to the same work is asked for; or NULL */
+    uint64_t seed;                      /* of the resampling */
+    const struct report_work *work;     /* what time to the same work is asked for; or NULL */
+    const struct record_head *ceilings; /* of a calibration, for floors; NULL: the study's own */
 };
 
 void report_text(FILE *to, const struct report *report);

@@ -108,12 +108,11 @@ static int64_t ckpt_accurate(const struct scaling_row *row)
 }
 
 /* Without a pipeline there is no bubble; with one, it takes ops that were timed. */
+#define OF_PIPELINE(value) (p->replay_ms > 0 ? (value) : (double)NAN)
 static double bubble_ms(const struct point_row *p)
 {
-    return p->pp == 1 ? 0.0 : p->replay_ms > 0 ? p->bubble_ms : (double)NAN;
+    return p->pp == 1 ? 0.0 : OF_PIPELINE(p->bubble_ms);
 }
-
-#define OF_PIPELINE(value) (p->replay_ms > 0 ? (value) : (double)NAN)
 
 static double timed_or_nan(const struct point_row *p, double value)
 {
@@ -356,7 +355,9 @@ static struct report_work_row ttw(const struct report *r, const struct scaling_r
     X(REAL, replay_ms, OF_PIPELINE(p->replay_ms))                                                  \
     X(REAL, bubble_step_pct, OF_PIPELINE(100.0 * p->bubble_ms / p->replay_ms))                     \
     X(REAL, bubble_ideal_pct, OF_PIPELINE(100.0 * p->bubble_ideal))                                \
-    X(REAL, bubble_closed_pct, OF_PIPELINE(100.0 * p->bubble_closed))
+    X(REAL, bubble_closed_pct, OF_PIPELINE(100.0 * p->bubble_closed))                              \
+    X(REAL, pp_transfer_ms, OF_PIPELINE(p->transfer_ms))                                           \
+    X(REAL, replay_moved_ms, OF_PIPELINE(p->replay_moved_ms))
 
 /* One function per column; the ROW_* macros name the field of struct report_value. */
 #define FIELD_INTEGER integer

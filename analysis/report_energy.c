@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "analysis/audit_calls.h"
 #include "analysis/report_columns.h"
 #include "analysis/report_key.h"
 #include "analysis/report_table.h"
@@ -218,5 +219,49 @@ void report_audit_text(FILE *to, const struct scaling *s)
     for (int i = 0; i < s->n_rows; i++)
         if (record_of(&s->rows[i], 0)->audit.n > 0)
             audit_row(&t, s, &s->rows[i]);
+    table_close(&t, to);
+}
+
+static void call_rows(struct table *t, const struct scaling *s, const struct scaling_row *row)
+{
+    struct audit_group groups[AUDIT_GROUPS];
+    int left_out = 0, n = audit_groups(groups, record_of(row, 0), &left_out);
+    for (int i = 0; i < n; i++) {
+        const struct audit_group *g = &groups[i];
+        report_key_cells(t, s, row->point);
+        table_text(t, row->point->parallel);
+        table_text(t, g->like->axis);
+        table_text(t, g->like->kind);
+        table_digits(t, (double)g->like->bytes / 1e6, 4);
+        table_int(t, g->n);
+        table_digits(t, g->stamps_us, 5);
+        table_digits(t, g->records_us, 5);
+        table_real(t, g->ratio, 4);
+        for (int side = 0; side < AUDIT_SIDES; side++) {
+            table_real(t, g->low[side], 1);
+            table_real(t, g->middle[side], 1);
+            table_real(t, g->high[side], 1);
+        }
+    }
+}
+
+void report_audit_calls_text(FILE *to, const struct scaling *s)
+{
+    struct table t;
+    bool any = false;
+    for (int i = 0; i < s->n_rows; i++)
+        any = any || record_of(&s->rows[i], 0)->audit_calls.n > 0;
+    if (!any)
+        return;
+    fprintf(to,
+            "#\n# audit, call by call: median us by stamps and by the profiler's records (rec), "
+            "all time over all time; stamps less record\n# of the same call, us, as p5, p50, p95: "
+            "start, end, duration\n");
+    report_key_open(&t, s,
+                    "parallel axis call MB calls us rec ratio start_p5 p50 p95 end_p5 p50 p95 "
+                    "dur_p5 p50 p95");
+    for (int i = 0; i < s->n_rows; i++)
+        if (record_of(&s->rows[i], 0)->audit_calls.n > 0)
+            call_rows(&t, s, &s->rows[i]);
     table_close(&t, to);
 }

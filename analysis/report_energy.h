@@ -29,5 +29,6 @@ double report_audit_off(const struct scaling_row *row); /* % of the step */
 /* A table, a line per row that has telemetry; nothing where none has. The same for audits. */
 void report_energy_text(FILE *to, const struct scaling *scaling);
 void report_audit_text(FILE *to, const struct scaling *scaling);
+void report_audit_calls_text(FILE *to, const struct scaling *scaling); /* of its single calls */
 
 #endif

@@ -6,10 +6,11 @@
 
 #include <jansson.h>
 
+#include "analysis/audit_calls.h"
 #include "analysis/checkpoints.h"
 #include "analysis/inputs.h"
-#include "analysis/report_ceilings.h"
 #include "analysis/report_columns.h"
+#include "analysis/report_floors.h"
 #include "analysis/report_json_cell.h"
 #include "analysis/report_notes.h"
 #include "analysis/report_proof.h"
@@ -196,7 +197,7 @@ static json_t *memory_of(const struct record_point *p)
             continue;
         json_object_set_new(json, key, json_integer(r->peak_bytes));
         snprintf(key, sizeof key, "%.16s_predicted_bytes", r->class);
-        bool known = r->predicted_bytes > 0;
+        bool known = r->predicted_bytes >= 0;
         json_object_set_new(json, key, known ? json_integer(r->predicted_bytes) : json_null());
         snprintf(key, sizeof key, "%.16s_largest", r->class);
         json_object_set_new(json, key,
@@ -348,6 +349,7 @@ static json_t *run_of(const struct scaling_run *run)
     json_object_set_new(json, "memory", memory_of(a->record));
     json_object_set_new(json, "inputs", inputs_json(a->record));
     json_object_set_new(json, "checkpoints", checkpoints_json(a->record));
+    json_object_set_new(json, "audit_calls", audit_calls_json(a->record));
     return json;
 }
 
@@ -366,8 +368,7 @@ static json_t *study_of(const struct report *r)
     json_object_set_new(json, "intervals", report_json_text(notes_coverage(r->scaling)));
     proof_sentence(proof, sizeof proof, r->scaling, "; ");
     json_object_set_new(json, "proof", report_json_text(proof));
-    if (r->files[0]->head.n_ceilings > 0)
-        json_object_set_new(json, "ceilings", report_ceilings_json(&r->files[0]->head));
+    report_floors_json(json, r);
     json_object_set_new(json, "curve", list = json_array());
     for (int i = 0; i < r->scaling->n_rows; i++)
         json_array_append_new(list, curve_row(r, &r->scaling->rows[i]));

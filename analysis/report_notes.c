@@ -12,6 +12,7 @@
 #include "analysis/report_memory.h"
 #include "analysis/report_pace.h"
 #include "base/err.h"
+#include "base/units.h"
 
 static void note(struct notes *notes, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -266,8 +267,8 @@ static void about_account(struct notes *notes, const struct account *a)
     if (a->only_instrumented)
         note(notes, "%s: every full step was instrumented; capacity includes the stamps", shape);
     if (a->n_incomplete > 0)
-        note(notes, "%s: %lld steps left out: not a row of every rank", shape,
-             (long long)a->n_incomplete);
+        note(notes, "%s: %lld step%s left out: not a row of every rank", shape,
+             (long long)a->n_incomplete, units_s((double)a->n_incomplete));
     if (a->n_contradicting > 0)
         note(notes, "%s: in %lld instrumented rows the recorded residual is not that of the terms",
              shape, (long long)a->n_contradicting);

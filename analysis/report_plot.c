@@ -21,10 +21,11 @@ static void interval(FILE *to, const struct stats_interval *x, double scale)
 
 /* ---- what is drawn ---- */
 
-/* A set of one study: points that may be compared. */
+/* A set of one study, points that may be compared, on nodes of one shape. */
 struct curve {
     const struct report *report;
-    int set;
+    int set, ranks_per_node;
+    bool one_of_several; /* shapes of its set */
     char name[400];
     int drawn[2]; /* points that failed, points that count */
     struct plot_laws laws;
@@ -34,7 +35,7 @@ static const struct scaling_row *next_row(const struct curve *curve, int *i)
 {
     const struct scaling *s = curve->report->scaling;
     for (; *i < s->n_rows; (*i)++)
-        if (s->rows[*i].set == curve->set)
+        if (scaling_has_shape(&s->rows[*i], curve->set, curve->ranks_per_node))
             return &s->rows[(*i)++];
     return NULL;
 }
@@ -56,6 +57,18 @@ static void name_curve(struct curve *curve, int number)
     if (curve->report->scaling->n_sets > 1)
         snprintf(curve->name + used, sizeof curve->name - used, ", %lld tokens, %.64s",
                  (long long)p->sequence, p->input);
+    used = strlen(curve->name);
+    if (curve->one_of_several)
+        snprintf(curve->name + used, sizeof curve->name - used, ", %d a node",
+                 curve->ranks_per_node);
+}
+
+static bool has_others(const struct scaling *s, int first)
+{
+    for (int i = 0; i < s->n_rows; i++)
+        if (i != first && s->rows[i].set == s->rows[first].set && scaling_opens_shape(s, i))
+            return true;
+    return false;
 }
 
 /* The first SETS_MAX curves; returns how many there are. */
@@ -65,11 +78,16 @@ static int collect(const struct report *reports, int n, struct curve *curves)
     for (int r = 0; r < n; r++) {
         const struct scaling *s = reports[r].scaling;
         for (int i = 0; i < s->n_rows; i++) {
-            if (i > 0 && s->rows[i].set == s->rows[i - 1].set)
+            int first = 0;
+            struct curve curve = {.report = &reports[r],
+                                  .set = s->rows[i].set,
+                                  .ranks_per_node = s->rows[i].point->ranks_per_node,
+                                  .one_of_several = has_others(s, i)};
+            if (!scaling_opens_shape(s, i) || next_row(&curve, &first) == NULL)
                 continue;
             if (found++ >= SETS_MAX)
                 continue;
-            curves[found - 1] = (struct curve){.report = &reports[r], .set = s->rows[i].set};
+            curves[found - 1] = curve;
             name_curve(&curves[found - 1], found);
         }
     }
@@ -83,7 +101,7 @@ static void write_data(FILE *to, struct curve *curve, int k)
     for (int valid = 1; valid >= 0; valid--) {
         fprintf(to, "$%s_%d << END\n", valid ? "curve" : "invalid", k);
         for (int i = 0; (row = next_row(curve, &i)) != NULL;) {
-            if (row->valid != (valid == 1) || row->point->copies > 1)
+            if (row->valid != (valid == 1))
                 continue;
             const struct scaling_row *base = row->speedup.base < 0 ? row : &rows[row->speedup.base];
             curve->drawn[valid]++;
@@ -110,6 +128,16 @@ static double column_value(const struct curve *curve, const struct scaling_row *
     BUG("no report column is called %s", name);
 }
 
+/* A part of a node is a point of every shape's curve. */
+static bool drawn_before(const struct curve *curves, int k, const struct scaling_row *row)
+{
+    for (int i = 0; i < k; i++)
+        if (curves[i].report == curves[k].report &&
+            scaling_has_shape(row, curves[i].set, curves[i].ranks_per_node))
+            return true;
+    return false;
+}
+
 /* $step: "shape" and the parts of an instrumented step in ms; returns the rows written. */
 static int write_steps(FILE *to, const struct curve *curves, int n)
 {
@@ -119,7 +147,7 @@ static int write_steps(FILE *to, const struct curve *curves, int n)
         const struct scaling_row *row;
         for (int i = 0; (row = next_row(&curves[k], &i)) != NULL;) {
             char shape[32];
-            if (!row->valid || row->point->copies > 1 ||
+            if (!row->valid || drawn_before(curves, k, row) ||
                 !isfinite(column_value(&curves[k], row, parts[0])))
                 continue;
             notes_shape(shape, row->point);
@@ -187,7 +215,9 @@ static void plot_throughput(FILE *to, const struct curve *curves, int n, int lef
 static void plot_efficiency(FILE *to, const struct curve *curves, int n)
 {
     fputs("unset logscale y\nset ylabel 'efficiency against the base, %'\nset yrange [0:110<*]\n"
-          "set key inside bottom left Right noreverse\nplot 100 with lines dt 2 lc 'black' title "
+          "set key tmargin left Left reverse horizontal maxcols 4\nplot 100 with lines dt 2 lc "
+          "'black' "
+          "title "
           "'ideal'",
           to);
     for (int k = 0; k < n; k++)
@@ -228,7 +258,8 @@ static void write_script(FILE *to, const void *about)
     int found = all < SETS_MAX ? all : SETS_MAX;
     for (int k = 0; k < found; k++) {
         write_data(to, &curves[k], k);
-        report_plot_laws_data(to, curves[k].report, curves[k].set, k, &curves[k].laws);
+        report_plot_laws_data(to, curves[k].report, curves[k].set, curves[k].ranks_per_node, k,
+                              &curves[k].laws);
     }
     int steps = write_steps(to, curves, found);
     fprintf(to, "set multiplot layout %d,1 title ", steps > 0 ? 3 : 2);

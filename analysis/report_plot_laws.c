@@ -92,14 +92,14 @@ static void one_series(FILE *to, const struct series *series, uint64_t seed, int
     }
 }
 
-void report_plot_laws_data(FILE *to, const struct report *report, int set, int k,
-                           struct plot_laws *out)
+void report_plot_laws_data(FILE *to, const struct report *report, int set, int ranks_per_node,
+                           int k, struct plot_laws *out)
 {
     struct series_set all = {0};
     *out = (struct plot_laws){0};
     series_from_scaling(&all, report->scaling, "curve", report->files[0]->path);
     for (int i = 0; i < all.n_series; i++)
-        if (all.series[i].set == set)
+        if (all.series[i].set == set && all.series[i].devices_per_node == ranks_per_node)
             one_series(to, &all.series[i], report->seed, k, out);
     series_set_release(&all);
 }

@@ -26,9 +26,9 @@ struct plot_laws {
     } regimes[REPORT_PLOT_REGIMES];
 };
 
-/* Writes the datablocks of curve `k`, the rows of `set`. */
-void report_plot_laws_data(FILE *to, const struct report *report, int set, int k,
-                           struct plot_laws *out);
+/* Writes the datablocks of curve `k`, the rows of `set` on nodes of one shape. */
+void report_plot_laws_data(FILE *to, const struct report *report, int set, int ranks_per_node,
+                           int k, struct plot_laws *out);
 
 enum report_plot_panel { REPORT_PLOT_RATE, REPORT_PLOT_EFFICIENCY };
 

@@ -76,20 +76,44 @@ static double share_of(const struct gate_row *row)
     return row->allowed > 0.0 ? row->difference / row->allowed : 0.0;
 }
 
+/* A launch of a run (--run-steps) that was stopped or killed: what the end of a point publishes is missing. */
+static bool is_cut_off(const struct record_point *p)
+{
+    return p->intervals.n > 0 && p->account.n == 0;
+}
+
+/* No check is in the files. */
+static void add_no_gate(struct sentence *s, const struct scaling *scaling)
+{
+    bool cut_off = scaling->n_runs > 0, passed = cut_off;
+    for (int i = 0; i < scaling->n_runs; i++) {
+        const struct record_point *p = scaling->runs[i].account.record;
+        cut_off = cut_off && is_cut_off(p);
+        passed = passed && strncmp(p->point.gate, "passed", sizeof p->point.gate) == 0;
+    }
+    if (cut_off && passed)
+        add(s, "the gate passed; its checks are published with the end of the run");
+    else
+        add(s, "no gate check was made");
+}
+
 static void add_gate(struct sentence *s, const struct scaling *scaling)
 {
     int64_t least = INT64_MAX, most = 0;
+    int cut_off = 0;
     const struct gate_row *worst = NULL;
     for (int i = 0; i < scaling->n_runs; i++) {
         const struct record_point *p = scaling->runs[i].account.record;
-        least = p->gate.n < least ? p->gate.n : least;
+        cut_off += p->gate.n == 0 && is_cut_off(p);
+        if (p->gate.n > 0 || !is_cut_off(p))
+            least = p->gate.n < least ? p->gate.n : least;
         most = p->gate.n > most ? p->gate.n : most;
         for (int64_t j = 0; j < p->gate.n; j++)
             if (worst == NULL || share_of(&p->gate.rows[j]) > share_of(worst))
                 worst = &p->gate.rows[j];
     }
     if (worst == NULL) {
-        add(s, "no gate check was made");
+        add_no_gate(s, scaling);
         return;
     }
     if (least < most)
@@ -97,6 +121,8 @@ static void add_gate(struct sentence *s, const struct scaling *scaling)
     add(s, "%lld gate %s a point passed (worst at %.3g %% of its bound: %.32s %.64s)",
         (long long)most, most == 1 ? "check" : "checks", 100.0 * share_of(worst), worst->check,
         worst->subject);
+    if (cut_off > 0)
+        add(s, "; %d launch%s of a run cut off, without theirs", cut_off, cut_off == 1 ? "" : "es");
 }
 
 /* The axis of wire bytes does not matter here. */
@@ -115,7 +141,7 @@ static void add_work(struct sentence *s, const struct scaling *scaling)
     int n = 0, without = 0;
     for (int i = 0; i < scaling->n_runs; i++) {
         const struct record_point *p = scaling->runs[i].account.record;
-        without += p->work.n == 0;
+        without += p->work.n == 0 && !is_cut_off(p);
         for (int64_t j = 0; j < p->work.n; j++) {
             const struct work_row *row = &p->work.rows[j];
             int k = 0, length = name_length(row);

@@ -3,9 +3,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "analysis/report_ceilings.h"
 #include "analysis/report_checkpoints.h"
 #include "analysis/report_columns.h"
+#include "analysis/report_floors.h"
 #include "analysis/report_inputs.h"
 #include "analysis/report_laws.h"
 #include "analysis/report_notes.h"
@@ -300,7 +300,7 @@ void report_text(FILE *to, const struct report *report)
     const struct scaling *s = report->scaling;
     print_files(to, report);
     print_machine(to, &report->files[0]->head);
-    report_ceilings(to, &report->files[0]->head);
+    report_floors(to, report);
     if (s->n_rows == 0)
         return;
     print_labels(to, s);

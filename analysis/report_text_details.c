@@ -276,4 +276,5 @@ void report_text_details(FILE *to, const struct report *report)
     report_memory(to, s, launches);
     report_energy_text(to, s);
     report_audit_text(to, s);
+    report_audit_calls_text(to, s);
 }

@@ -48,6 +48,8 @@ static void pipeline_row(struct table *t, const struct scaling *s, const struct 
     table_real(t, 100 * p->point.bubble_ms / p->point.replay_ms, 2);
     table_real(t, 100 * p->point.bubble_ideal, 2);
     table_real(t, 100 * p->point.bubble_closed, 2);
+    table_real(t, p->point.transfer_ms, 3);
+    table_real(t, p->point.replay_moved_ms, 3);
     table_real(t, stages.mean, 3);
     table_real(t, stages.most / stages.mean, 3);
     table_int(t, stages.slowest);
@@ -67,13 +69,13 @@ void report_text_pipeline(FILE *to, const struct scaling *s, bool launches)
             "#\n# pipeline: a replay of the plan with the ops of instrumented steps and free "
             "transfers: its step, what stages idle in it (mean),\n# over the step, over the ideal "
             "(all that is computed, shared out evenly), and the same of equal stages in closed "
-            "form;\n# stages: mean compute time, that of the slowest over it, which one; most "
-            "chunks in flight, activations of a rank\n");
-    report_key_open(&t, s,
-                    launches ? "launch schedule pp v m replay_ms bubble_ms bubble/step_% "
-                               "bubble/ideal_% closed_% stage_ms max/mean slowest in_flight act_MB"
-                             : "schedule pp v m replay_ms bubble_ms bubble/step_% bubble/ideal_% "
-                               "closed_% stage_ms max/mean slowest in_flight act_MB");
+            "form;\n# a transfer once both ends are there, and the replay with transfers of that "
+            "length: the step to expect; stages: mean compute\n# time, that of the slowest over "
+            "it, which one; most chunks in flight, activations of a rank\n");
+#define COLUMNS                                                                                    \
+    "schedule pp v m replay_ms bubble_ms bubble/step_% bubble/ideal_% closed_% transfer_ms "       \
+    "with_transfers_ms stage_ms max/mean slowest in_flight act_MB"
+    report_key_open(&t, s, launches ? "launch " COLUMNS : COLUMNS);
     for (int i = 0; i < s->n_runs; i++)
         if (s->runs[i].account.record->stages.n > 0)
             pipeline_row(&t, s, &s->runs[i], launches);

@@ -1,8 +1,18 @@
 #include "analysis/report_text.h"
 
+#include <math.h>
+
 #include "analysis/report_key.h"
 #include "analysis/report_notes.h"
 #include "analysis/report_table.h"
+
+/* What a router decided is measured, and no plan has to foresee it. */
+static const char *agreement(const struct traffic_row *row)
+{
+    bool foreseen = fabs(row->plan - row->executed) <= 1e-9 * fabs(row->plan) &&
+                    fabs(row->formula - row->executed) <= 1e-9 * fabs(row->formula);
+    return !row->passed ? "NO" : foreseen ? "yes" : "measured";
+}
 
 static void traffic_row(struct table *t, const struct scaling *s, const struct scaling_run *run,
                         const struct traffic_row *row, bool launches)
@@ -20,7 +30,7 @@ static void traffic_row(struct table *t, const struct scaling *s, const struct s
     table_real(t, row->plan / 1e6, 3);
     table_real(t, row->executed / 1e6, 3);
     table_real(t, row->most / 1e6, 3);
-    table_text(t, row->passed ? "yes" : "NO");
+    table_text(t, agreement(row));
 }
 
 void report_text_traffic(FILE *to, const struct scaling *s, bool launches)

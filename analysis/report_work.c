@@ -115,8 +115,8 @@ int report_work_check(const struct report_work *work, const struct report *repor
                         (long long)p->global_batch, work->samples.at[0],
                         work->samples.at[work->samples.n - 1]);
         if (work->goodput.n > 0 && isnan(goodput_at(&work->goodput, p->ranks)))
-            return fail(FAIL_USAGE, "--goodput: nothing is said about the point of %d devices",
-                        p->ranks);
+            return fail(FAIL_USAGE, "--goodput: nothing is said about the point of %d device%s",
+                        p->ranks, units_s(p->ranks));
     }
     return 0;
 }

@@ -10,6 +10,7 @@
 #include "analysis/report_json_cell.h"
 #include "analysis/report_proof.h"
 #include "base/err.h"
+#include "base/units.h"
 
 const char *run_record_failure_class(const struct point_row *point)
 {
@@ -26,13 +27,13 @@ void run_record_hardware(const struct record_head *head, const struct point_row 
         const struct host_row *host = &head->hosts[i];
         if (host->launch != point->launch)
             continue;
-        snprintf(text, size, "%d node%s x %d rank%s%s%s%s on %s, %d cores, %.0f GiB", point->nodes,
+        snprintf(text, size, "%d node%s x %d rank%s%s%s%s on %s, %d core%s, %.0f GiB", point->nodes,
                  point->nodes == 1 ? "" : "s", point->ranks_per_node,
                  point->ranks_per_node == 1 ? "" : "s",
                  point->emulated ? " (emulated on one host)" : "",
                  point->topology[0] != '\0' ? ", timed as " : "", point->topology,
                  host->processor[0] != '\0' ? host->processor : "unknown processor", host->cores,
-                 (double)host->memory_bytes / 1073741824.0);
+                 units_s(host->cores), (double)host->memory_bytes / 1073741824.0);
         return;
     }
     snprintf(text, size, "unknown");
@@ -48,6 +49,15 @@ void run_record_rule(const struct record_head *head, char *text, size_t size)
 {
     if (asked(head, "min-steps")[0] == '\0') {
         snprintf(text, size, "not recorded");
+        return;
+    }
+    const char *run_steps = asked(head, "run-steps");
+    if (run_steps[0] != '\0' && strcmp(run_steps, "0") != 0) {
+        snprintf(
+            text, size,
+            "a run of %s more steps at each point, no timed blocks: the first %s of each launch "
+            "are warm-up, all others that were kept count",
+            run_steps, asked(head, "warm-up"));
         return;
     }
     snprintf(

@@ -29,7 +29,7 @@ enum { SEED = 1 };
 
 struct options {
     bool csv, json, version;
-    char plot[1024], title[256], samples[1024], goodput[1024];
+    char plot[1024], title[256], samples[1024], goodput[1024], ceilings[1024];
     double work_tokens;
 };
 
@@ -85,6 +85,13 @@ static const struct opt options[] = {
      .preset = "",
      .unit = "PCT|N=PCT,...",
      .help = "share of that time in which steps run, for all or by devices"},
+    {.name = "ceilings",
+     .type = OPT_TEXT,
+     .offset = offsetof(struct options, ceilings),
+     .size = sizeof(((struct options *)0)->ceilings),
+     .preset = "",
+     .unit = "FILE.h5",
+     .help = "floors of every kind of op and call, by what \"scalestudy calibrate\" wrote"},
     {.name = "version",
      .type = OPT_BOOL,
      .offset = offsetof(struct options, version),
@@ -185,9 +192,25 @@ static bool is_table(const char *path)
     return readable && memcmp(head, "\x89HDF", 4) != 0;
 }
 
+/* "" reads nothing. */
+static int read_ceilings(struct record_file *out, const char *path)
+{
+    int rc = 0;
+    if (path[0] == '\0')
+        return 0;
+    TRY(record_read(out, path));
+    if (out->head.n_ceilings == 0)
+        rc = fail(FAIL_USAGE,
+                  "--ceilings: %s has none: wanted a file that \"scalestudy calibrate\" wrote",
+                  path);
+out:
+    return rc;
+}
+
 static int report_files(char **paths, int n, const struct options *asked)
 {
     struct studies studies = {0};
+    struct record_file calibration = {0};
     struct report_work work;
     int rc;
     if (asked->csv && asked->json)
@@ -207,9 +230,11 @@ static int report_files(char **paths, int n, const struct options *asked)
     if (asked->plot[0] != '\0')
         TRY(report_plot_check(asked->plot));
     TRY(report_work_parse(&work, asked->work_tokens, asked->samples, asked->goodput));
+    TRY(read_ceilings(&calibration, asked->ceilings));
     TRY(studies_read(&studies, paths, n, SEED));
     for (int i = 0; i < studies.n; i++) {
         studies.reports[i].work = &work;
+        studies.reports[i].ceilings = asked->ceilings[0] != '\0' ? &calibration.head : NULL;
         TRY(report_work_check(&work, &studies.reports[i]));
     }
     TRY(print_reports(&studies, asked));
@@ -217,6 +242,7 @@ static int report_files(char **paths, int n, const struct options *asked)
         TRY(report_plot(studies.reports, studies.n, asked->plot, asked->title));
 out:
     studies_release(&studies);
+    record_file_release(&calibration);
     return rc;
 }
 

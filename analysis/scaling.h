@@ -84,6 +84,14 @@ void scaling_drop_steps(struct record_file *file);
 
 void scaling_release(struct scaling *scaling);
 
+/*
+ * Node shapes of a set, which share no curve: does row `first` begin one (a shape that is only a part of
+ * another one's node has none of its own); is a row a point of the curve of a shape: with so many
+ * ranks on a node, or a smaller part of one node?
+ */
+bool scaling_opens_shape(const struct scaling *scaling, int first);
+bool scaling_has_shape(const struct scaling_row *row, int set, int ranks_per_node);
+
 /* Whether one of the used runs of `row` is of the launch of `run`. */
 bool scaling_shares(const struct scaling_row *row, const struct scaling_run *run);
 

@@ -32,3 +32,29 @@ double scaling_mean(const struct scaling_row *row, double (*figure)(const struct
     }
     return n > 0 ? sum / n : (double)NAN;
 }
+
+bool scaling_has_shape(const struct scaling_row *row, int set, int ranks_per_node)
+{
+    const struct point_row *p = row->point;
+    /* One node measured while all nodes did the same is no point of a curve. */
+    return row->set == set && p->copies <= 1 &&
+           (p->ranks_per_node == ranks_per_node ||
+            (p->nodes == 1 && p->ranks_per_node < ranks_per_node));
+}
+
+bool scaling_opens_shape(const struct scaling *s, int first)
+{
+    const struct scaling_row *row = &s->rows[first];
+    int shape = row->point->ranks_per_node;
+    bool several_nodes = false, part = false;
+    for (int i = 0; i < s->n_rows; i++) {
+        const struct scaling_row *other = &s->rows[i];
+        if (other->set != row->set)
+            continue;
+        if (other->point->ranks_per_node == shape && i < first)
+            return false;
+        several_nodes |= other->point->ranks_per_node == shape && other->point->nodes > 1;
+        part |= other->point->ranks_per_node > shape;
+    }
+    return several_nodes || !part;
+}

@@ -48,34 +48,6 @@ static struct series_point point_of(const struct scaling_row *row)
     return out;
 }
 
-/* Rows of one node shape, and smaller parts of one node. */
-static bool belongs(const struct scaling_row *row, int set, int ranks_per_node)
-{
-    const struct point_row *p = row->point;
-    /* One node measured while all nodes did the same is no point of a curve. */
-    return row->set == set && p->copies <= 1 &&
-           (p->ranks_per_node == ranks_per_node ||
-            (p->nodes == 1 && p->ranks_per_node < ranks_per_node));
-}
-
-/* A shape that is only a part of another one's node has no series of its own. */
-static bool opens_shape(const struct scaling *s, int first)
-{
-    const struct scaling_row *row = &s->rows[first];
-    int shape = row->point->ranks_per_node;
-    bool several_nodes = false, part = false;
-    for (int i = 0; i < s->n_rows; i++) {
-        const struct scaling_row *other = &s->rows[i];
-        if (other->set != row->set)
-            continue;
-        if (other->point->ranks_per_node == shape && i < first)
-            return false;
-        several_nodes |= other->point->ranks_per_node == shape && other->point->nodes > 1;
-        part |= other->point->ranks_per_node > shape;
-    }
-    return several_nodes || !part;
-}
-
 static void fill_series(struct series *series, const struct scaling *scaling, int first)
 {
     const struct scaling_row *head = &scaling->rows[first];
@@ -95,7 +67,7 @@ static void fill_series(struct series *series, const struct scaling *scaling, in
              (int)sizeof p->peak_source - 1, head->peak_source);
     series->peak_tflops = head->peak_flops / 1e12;
     for (int i = 0; i < scaling->n_rows; i++)
-        if (belongs(&scaling->rows[i], head->set, p->ranks_per_node)) {
+        if (scaling_has_shape(&scaling->rows[i], head->set, p->ranks_per_node)) {
             struct series_point point = point_of(&scaling->rows[i]);
             series_add(series, &point);
         }
@@ -107,7 +79,7 @@ void series_from_scaling(struct series_set *set, const struct scaling *scaling, 
 {
     for (int i = 0; i < scaling->n_rows; i++) {
         char full[96];
-        if (!opens_shape(scaling, i))
+        if (!scaling_opens_shape(scaling, i))
             continue;
         const struct scaling_row *row = &scaling->rows[i];
         snprintf(full, sizeof full, "%s set %d, %d a node", name, row->set,

@@ -1,5 +1,6 @@
 #include "analysis/studies.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,9 +19,44 @@ void studies_release(struct studies *studies)
     *studies = (struct studies){0};
 }
 
+static const char *known(const char *text)
+{
+    return text != NULL ? text : "";
+}
+
+/* A node without its name, the device of a rank, and what was said of the way between nodes: launches on
+ * other machines, or over other fabrics, are no launches of one curve. */
+static bool same_machine(const struct record_head *a, const struct record_head *b)
+{
+    static const char *const fabric[] = {"NCCL_NET",
+                                         "NCCL_IB_DISABLE",
+                                         "NCCL_IB_HCA",
+                                         "NCCL_SOCKET_IFNAME",
+                                         "NCCL_P2P_DISABLE",
+                                         "UCX_TLS",
+                                         "OMPI_MCA_pml",
+                                         "OMPI_MCA_btl",
+                                         "OMPI_MCA_mtl",
+                                         "FI_PROVIDER",
+                                         "MPIR_CVAR_OFI_USE_PROVIDER"};
+    for (size_t i = 0; i < sizeof fabric / sizeof *fabric; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "env.%s", fabric[i]);
+        if (strcmp(known(record_head_get(a, "provenance", name)),
+                   known(record_head_get(b, "provenance", name))) != 0)
+            return false;
+    }
+    if (a->n_hosts == 0 || b->n_hosts == 0 || a->n_ranks == 0 || b->n_ranks == 0)
+        return true;
+    return strncmp(a->hosts[0].processor, b->hosts[0].processor, sizeof a->hosts->processor) == 0 &&
+           a->hosts[0].cores == b->hosts[0].cores &&
+           strncmp(a->ranks[0].device, b->ranks[0].device, sizeof a->ranks->device) == 0;
+}
+
 static bool same_study(const struct record_file *a, const struct record_file *b)
 {
-    return strcmp(a->head.study_digest, b->head.study_digest) == 0;
+    return strcmp(a->head.study_digest, b->head.study_digest) == 0 &&
+           same_machine(&a->head, &b->head);
 }
 
 static int refuse_twice(const struct studies *studies, char **paths, int i)

@@ -1,7 +1,7 @@
 /*
  * studies: files read and sorted into studies, each with its curve.
  *
- * Files of one study digest are launches of one study and are joined; studies stand in the order in
+ * Files of one study digest, of machines of one kind and one fabric, are launches of one study and are joined; studies stand in the order in
  * which they were first named. Step rows are dropped once they are accounted for.
  */
 #ifndef ANALYSIS_STUDIES_H

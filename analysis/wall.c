@@ -11,7 +11,7 @@ const char *wall_bucket_name(int bucket)
 {
     static const char *const names[WALL_BUCKETS] = {
         "restart",    "detection", "rework",         "start-up", "warm-up", "checkpoint-call",
-        "data-stall", "inflation", "straggler-wait", "useful",   "other"};
+        "data-stall", "inflation", "straggler-wait", "useful",   "record",  "other"};
     return bucket >= 0 && bucket < WALL_BUCKETS ? names[bucket] : "unknown";
 }
 
@@ -95,6 +95,43 @@ static int64_t unclaimed(const struct claims *cuts, const struct interval_row *r
     return left;
 }
 
+/* The end of a claim or a row that has this moment; else -1, and *until is no later than the next begin. */
+static int64_t taken_until(const struct wall_rows *rows, const struct claims *cuts, int64_t from,
+                           int64_t at, int64_t *until)
+{
+    for (int i = 0; i < cuts->n; i++) {
+        const struct claim *c = &cuts->claim[i];
+        if (c->begin_ns <= at && at < c->end_ns)
+            return c->end_ns;
+        if (at < c->begin_ns && c->begin_ns < *until)
+            *until = c->begin_ns;
+    }
+    for (int64_t i = from; i < rows->n && rows->rows[i].begin_ns < *until; i++) {
+        const struct interval_row *row = &rows->rows[i];
+        if (!wall_takes_time(row) || row->end_ns <= at)
+            continue;
+        if (row->begin_ns <= at)
+            return row->end_ns;
+        *until = row->begin_ns;
+    }
+    return -1;
+}
+
+/* Time from begin to end, beside row `index`, that nothing else claims. */
+static int64_t alone(const struct wall_rows *rows, const struct claims *cuts, int64_t index,
+                     int64_t begin, int64_t end)
+{
+    int64_t sum = 0, from = index;
+    while (from > 0 && !wall_takes_time(&rows->rows[from]))
+        from--;
+    for (int64_t at = begin; at < end;) {
+        int64_t until = end, taken = taken_until(rows, cuts, from, at, &until);
+        sum += taken < 0 ? until - at : 0;
+        at = taken < 0 ? until : taken;
+    }
+    return sum;
+}
+
 /* ---- steps ---- */
 
 enum { QUIET_LEAST = 5 };
@@ -142,6 +179,7 @@ static void add_block(struct wall *out, const struct interval_row *row, int64_t 
                       struct sums *sums)
 {
     int64_t rest = left * row->ranks;
+    out->tokens += row->tokens;
     if (row->flags & INTERVAL_WARM_UP) {
         out->rank_ns[WALL_WARM_UP] += rest;
         out->count[WALL_WARM_UP] += row->steps;
@@ -153,7 +191,6 @@ static void add_block(struct wall *out, const struct interval_row *row, int64_t 
     out->rank_ns[WALL_CALL] += call;
     out->rank_ns[WALL_DATA] += data;
     out->count[WALL_USEFUL] += row->steps;
-    out->tokens += row->tokens;
     sums->rest += rest;
     sums->straggler += least(share(row->straggler_ns, left, row), rest);
     sums->stall += least(share(row->stall_ns, left, row), rest);
@@ -176,6 +213,8 @@ static void add_launch(const struct wall_rows *rows, const struct claims *cuts, 
             continue;
         if (wall_is(row, "save-wait"))
             out->rank_ns[WALL_CALL] += unclaimed(cuts, row) * row->ranks;
+        else if (wall_is(row, "file"))
+            out->rank_ns[WALL_RECORD] += unclaimed(cuts, row) * row->ranks;
         else if (wall_is(row, "save"))
             out->count[WALL_CALL] += (row->flags & INTERVAL_LOST) == 0;
         if (!wall_is(row, "steps"))
@@ -194,6 +233,21 @@ static void add_launch(const struct wall_rows *rows, const struct claims *cuts, 
     out->rank_ns[WALL_STRAGGLER] += straggler;
     out->rank_ns[WALL_USEFUL] += useful;
     out->exposed_ns += least(sums.stall - sums.straggler, useful);
+}
+
+/* Books are kept beside rows that take time, within the run, and once at a time. */
+static void add_books(const struct wall_rows *rows, const struct claims *cuts, struct wall *out)
+{
+    int64_t covered = out->begin_ns;
+    for (int64_t i = 0; i < rows->n; i++) {
+        const struct interval_row *row = &rows->rows[i];
+        int64_t begin = row->begin_ns > covered ? row->begin_ns : covered;
+        int64_t end = row->end_ns < out->end_ns ? row->end_ns : out->end_ns;
+        if (!wall_is(row, "record") || end <= begin)
+            continue;
+        out->rank_ns[WALL_RECORD] += alone(rows, cuts, i, begin, end) * row->ranks;
+        covered = end;
+    }
 }
 
 /* ---- all of it ---- */
@@ -225,7 +279,11 @@ static void add_rows(const struct wall_rows *rows, struct wall *out)
         add_launch(rows, &cuts, l->launch, out);
         if (i > 0 && l->load != NULL)
             out->load_ns += (l->load->end_ns - l->load->begin_ns) * out->ranks;
+        out->silent += l->silent;
     }
+    add_books(rows, &cuts, out);
+    out->launches = rows->n_launches + out->silent;
+    out->between_steps = wall_rows_between(rows);
     out->count[WALL_RESTART] = out->count[WALL_DETECTION] = rows->n_launches - 1;
     out->count[WALL_START_UP] = 1;
     free(claims.claim);
@@ -237,7 +295,7 @@ int wall_account(struct wall *out, const struct interval_row *given, int64_t n)
     struct wall_rows rows;
     int rc = 0;
     memset(out, 0, sizeof *out);
-    out->quiet_step_ns = NAN;
+    out->quiet_step_ns = out->between_steps = NAN;
     TRY(wall_rows_make(&rows, given, n));
     const struct wall_launch *last = &rows.launch[rows.n_launches - 1];
     out->ranks = rows.rows[0].ranks;

@@ -18,10 +18,15 @@
  *   straggler-wait  of a rank: the smaller of its wait for communication and what the slowest rank of the
  *                   step computed longer than it
  *   useful          the rest of the steps; waits for bytes that move ("exposed") are a view of it
+ *   record          between blocks of steps, by stamps around it: stamps of the block are read, ranks tell
+ *                   each other how it went, the run's log, pieces of the study file. What measuring costs; a job without us has its own
  *   other           between the steps: what no interval claims. More than WALL_OTHER_MOST of the wall time
  *                   and the account does not close
  *
- * The recoveries come from the same rows: what each launch that did not finish the run cost.
+ * Steps that were kept are those of useful and of warm-up; steps of rework were done again. The recoveries
+ * come from the same rows: what each launch that did not finish the run cost. A launch that left no row, as
+ * it was killed before it had begun, is known by the gap in the numbers of launches, or by who restarted:
+ * it is one that was started and failed, and its time is in the restart before it.
  */
 #ifndef ANALYSIS_WALL_H
 #define ANALYSIS_WALL_H
@@ -41,6 +46,7 @@ enum wall_bucket {
     WALL_INFLATION,
     WALL_STRAGGLER,
     WALL_USEFUL,
+    WALL_RECORD,
     WALL_OTHER,
     WALL_BUCKETS
 };
@@ -55,7 +61,9 @@ struct wall {
     int64_t load_ns;               /* within restart */
     int64_t inflation_signed_ns;
     double quiet_step_ns; /* mean quiet step of the last launch that has five; NaN: none has */
-    int64_t tokens;       /* of useful steps */
+    int64_t tokens;       /* of the steps that were kept: useful and warm-up */
+    double between_steps; /* median steps from one published save to the next; NaN: none */
+    int launches, silent; /* that were started; of them without a row */
     int64_t n_recoveries;
     struct recovery_row *recoveries; /* owned */
     bool finished;                   /* the last launch did all its steps */

@@ -16,6 +16,7 @@ struct wall_launch {
     int64_t start_step, reached;    /* steps that it began with; that were done in it */
     int64_t keeps;                  /* of its steps, those that the run kept: up to this one */
     bool has_steps, ended, stopped; /* ended in order; before all was done */
+    int silent;                     /* launches behind it that left no row */
     const struct interval_row *failure, *load, *first;
 };
 
@@ -28,8 +29,15 @@ struct wall_rows {
 
 bool wall_is(const struct interval_row *row, const char *kind);
 
+/* Of the kinds that lie one behind the other; saves, instants and records lie beside them. */
+bool wall_takes_time(const struct interval_row *row);
+
 /* Sort and look: FAIL_FILE. */
 int wall_rows_make(struct wall_rows *out, const struct interval_row *rows, int64_t n);
+/* Median steps between published saves, and from the begin of a launch to its first; those that were
+ * called as a launch ended only where there are no others. NaN: nothing was saved. */
+double wall_rows_between(const struct wall_rows *rows);
+
 void wall_rows_release(struct wall_rows *rows);
 
 void wall_recoveries(const struct wall_rows *rows, struct wall *out);

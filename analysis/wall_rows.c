@@ -1,9 +1,11 @@
 /* The rows of a run in order, and what each launch of it was. */
 #include "analysis/wall_part.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/stats.h"
 #include "base/err.h"
 
 bool wall_is(const struct interval_row *row, const char *kind)
@@ -21,8 +23,7 @@ static int by_begin(const void *left, const void *right)
     return strcmp(a->kind, b->kind);
 }
 
-/* Steps, waits and the like lie one behind the other; saves and instants beside them. */
-static bool takes_time(const struct interval_row *row)
+bool wall_takes_time(const struct interval_row *row)
 {
     static const char *const kinds[] = {"launch", "start-up", "load", "steps", "save-wait", "file"};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -44,7 +45,7 @@ static int sort_rows(struct wall_rows *out)
         if (row->end_ns < row->begin_ns || row->ranks < 1 || row->ranks != out->rows[0].ranks ||
             row->end_ns - row->begin_ns > INT64_MAX / 4 / row->ranks)
             return fail(FAIL_FILE, "intervals: a row of kind %s has no sense", row->kind);
-        if (!takes_time(row))
+        if (!wall_takes_time(row))
             continue;
         if (row->begin_ns < end)
             return fail(
@@ -84,9 +85,18 @@ static void see_steps(struct wall_launch *l, const struct interval_row *row)
     l->reached = row->first_step + row->steps;
 }
 
+/* Known once; who says it again has tried to start in between. */
+static void see_detected(struct wall_launch *l, const struct interval_row *row)
+{
+    if (l->detected_ns < 0)
+        l->detected_ns = row->begin_ns;
+    else
+        l->silent++;
+}
+
 static void see(struct wall_launch *l, const struct interval_row *row)
 {
-    if (takes_time(row)) {
+    if (wall_takes_time(row)) {
         l->begin_ns = l->begin_ns < 0 ? row->begin_ns : l->begin_ns;
         l->last_ns = row->end_ns;
     }
@@ -97,7 +107,7 @@ static void see(struct wall_launch *l, const struct interval_row *row)
     else if (wall_is(row, "failure") && l->failure == NULL)
         l->failure = row;
     else if (wall_is(row, "detected"))
-        l->detected_ns = row->begin_ns;
+        see_detected(l, row);
     else if (wall_is(row, "end")) {
         l->ended = true;
         l->stopped = (row->flags & INTERVAL_STOPS) != 0;
@@ -134,6 +144,8 @@ static void see_ends(struct wall_rows *out)
     for (int i = 0; i + 1 < out->n_launches; i++) {
         struct wall_launch *l = &out->launch[i];
         const struct wall_launch *next = &out->launch[i + 1];
+        int gap = next->launch - l->launch - 1;
+        l->silent = l->silent > gap ? l->silent : gap;
         l->failed_ns = l->failure != NULL ? l->failure->begin_ns : l->last_ns;
         if (l->failed_ns > next->begin_ns)
             l->failed_ns = next->begin_ns;
@@ -166,6 +178,41 @@ int wall_rows_make(struct wall_rows *out, const struct interval_row *rows, int64
         see_ends(out);
 out:
     return rc;
+}
+
+/* ---- saves ---- */
+
+static bool is_published(const struct interval_row *row, int launch)
+{
+    return row->launch == launch && wall_is(row, "save") && (row->flags & INTERVAL_LOST) == 0;
+}
+
+/* One behind a launch's last step was called because it ended, and not because it was due. */
+static int64_t distances(const struct wall_rows *rows, const struct wall_launch *l, bool last,
+                         double *out)
+{
+    int64_t n = 0, before = l->start_step;
+    for (int64_t i = 0; i < rows->n; i++) {
+        int64_t step = rows->rows[i].first_step;
+        if (!is_published(&rows->rows[i], l->launch) || step <= before ||
+            (!last && l->ended && step == l->reached))
+            continue;
+        out[n++] = (double)(step - before);
+        before = step;
+    }
+    return n;
+}
+
+double wall_rows_between(const struct wall_rows *rows)
+{
+    double *list = must_alloc((size_t)rows->n + 1, sizeof *list);
+    int64_t n = 0;
+    for (int last = 0; last < 2 && n == 0; last++)
+        for (int i = 0; i < rows->n_launches; i++)
+            n += distances(rows, &rows->launch[i], last, list + n);
+    double between = n > 0 ? stats_median(list, n) : (double)NAN;
+    free(list);
+    return between;
 }
 
 void wall_rows_release(struct wall_rows *rows)

@@ -164,6 +164,11 @@ void units_format_share(char *text, size_t size, double share)
     units_format_real(text, size, share);
 }
 
+const char *units_s(double n)
+{
+    return n == 1.0 ? "" : "s";
+}
+
 int64_t units_now_ns(void)
 {
     struct timespec now;

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "driver/agree.h"
+#include "driver/audit_calls.h"
 #include "driver/full_run.h"
 #include "driver/interval.h"
 #include "driver/point_row.h"
@@ -69,22 +70,33 @@ static void one_step(const struct plan *plan, const struct device_record *record
         row->record_comm_ns - interval_common(comm, n_comm, compute, n_compute);
 }
 
+bool audit_steps(const struct plan *plan, const struct device_record *records, int64_t n,
+                 int n_steps, int64_t *first)
+{
+    int64_t *begin = must_alloc((size_t)n + 1, sizeof *begin), n_compute = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (is_compute(plan, &records[i]))
+            begin[n_compute++] = records[i].begin_ns;
+    int64_t each = n_compute / n_steps;
+    bool divides = each > 0 && n_compute % n_steps == 0;
+    for (int s = 0; s < n_steps && divides; s++)
+        first[s] = begin[s * each];
+    free(begin);
+    return divides;
+}
+
 void audit_records(const struct plan *plan, const struct device_record *records, int64_t n,
                    int n_steps, struct audit_row *rows)
 {
-    int64_t *first = must_alloc((size_t)n + 1, sizeof *first), n_compute = 0;
+    int64_t *first = must_alloc((size_t)n_steps + 1, sizeof *first);
     struct interval *work = must_alloc(2 * (size_t)n + 1, sizeof *work);
-    for (int64_t i = 0; i < n; i++)
-        if (is_compute(plan, &records[i]))
-            first[n_compute++] = records[i].begin_ns;
-    int64_t each = n_compute / n_steps;
-    bool divides = each > 0 && n_compute % n_steps == 0;
+    bool divides = audit_steps(plan, records, n, n_steps, first);
     for (int s = 0; s + 1 < n_steps; s++) {
         rows[s].records = (i32)n;
         rows[s].record_step_ns = rows[s].record_compute_ns = -1;
         rows[s].record_comm_ns = rows[s].record_exposed_ns = -1;
         if (divides)
-            one_step(plan, records, n, first[s * each], first[(s + 1) * each], work, &rows[s]);
+            one_step(plan, records, n, first[s], first[s + 1], work, &rows[s]);
     }
     free(first);
     free(work);
@@ -134,6 +146,20 @@ static void add_rows(struct measure *m, const struct execute_samples *samples, e
     free(work);
 }
 
+/* ---- calls ---- */
+
+static void add_calls(struct measure *m, const struct execute_samples *samples,
+                      const struct device_record *records, int64_t n, int block)
+{
+    const struct plan *plan = m->execute->plan;
+    const struct op_row *ops = samples->rows.ops.rows;
+    int64_t *first = must_alloc((size_t)samples->n + 1, sizeof *first);
+    if (audit_steps(plan, records, n, samples->n, first))
+        audit_calls(plan, ops, samples->rows.ops.n, records, n, first, samples->n, m->layout->rank,
+                    block, &m->local);
+    free(first);
+}
+
 /* ---- blocks ---- */
 
 static int run_block(struct measure *m, enum audit_kind kind, int block)
@@ -161,6 +187,8 @@ static int run_block(struct measure *m, enum audit_kind kind, int block)
     }
     if (kind == AUDIT_AUDITED && rc == 0)
         audit_records(m->execute->plan, records, n, steps, rows);
+    if (kind == AUDIT_AUDITED && rc == 0)
+        add_calls(m, &samples, records, n, block);
     execute_samples_release(&samples);
     free(records);
     rc = agree_quietly(rc, m->together);

@@ -50,9 +50,13 @@ int checkpoint_ask_options(const struct study *study)
     int rc = 0;
     TRY(check_modes(study->checkpoint_mode));
     TRY(check_every(study->checkpoint_every));
-    if (study->checkpoint_mode[0] != '\0' && study->checkpoint_dir[0] == '\0')
-        rc = fail(FAIL_USAGE, "--checkpoint-mode %s: wanted --checkpoint-dir D, where to save",
-                  study->checkpoint_mode);
+    const char *option = study->checkpoint_mode[0] != '\0'           ? "mode"
+                         : strcmp(study->checkpoint_every, "0") != 0 ? "every"
+                         : study->checkpoint_files != FILES_PER_RANK ? "files"
+                                                                     : NULL;
+    if (option != NULL && study->checkpoint_dir[0] == '\0')
+        rc = fail(FAIL_USAGE, "--checkpoint-%s: wanted --checkpoint-dir D too, where to save",
+                  option);
     else if (study->checkpoint_files == FILES_SUBFILED)
         rc = fail(FAIL_ABSENT, "--checkpoint-files: subfiled is not in this build: subfiling is of "
                                "parallel HDF5 1.14 and later");
@@ -100,6 +104,18 @@ void checkpoint_ask_root(const struct job *job, const struct point *point, char 
         snprintf(out, size, "%s/point-%03d.launch%d", dir, point->index, job->launch);
 }
 
+/* The shortest text that is this float again: as it was written, as a rule. */
+static void add_float(struct checkpoint_terms *terms, const char *name, float value)
+{
+    char text[40];
+    for (int digits = 1; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value)
+            break;
+    }
+    checkpoint_terms_add(terms, name, text);
+}
+
 static void add_real(struct checkpoint_terms *terms, const char *name, double value)
 {
     char text[40];
@@ -124,13 +140,13 @@ void checkpoint_ask_terms(const struct job *job, const struct point *point,
     point_policy(job, point, &model, &p);
     model_text(&model, text, sizeof text);
     checkpoint_terms_lines(terms, text, "source global-batch micro-batch lr");
-    add_real(terms, "learning rate", (double)p.lr);
-    add_real(terms, "least learning rate", (double)p.lr_min);
-    add_real(terms, "beta1", (double)p.beta1);
-    add_real(terms, "beta2", (double)p.beta2);
-    add_real(terms, "epsilon", (double)p.epsilon);
-    add_real(terms, "weight decay", (double)p.weight_decay);
-    add_real(terms, "clip", (double)p.clip);
+    add_float(terms, "learning rate", p.lr);
+    add_float(terms, "least learning rate", p.lr_min);
+    add_float(terms, "beta1", p.beta1);
+    add_float(terms, "beta2", p.beta2);
+    add_float(terms, "epsilon", p.epsilon);
+    add_float(terms, "weight decay", p.weight_decay);
+    add_float(terms, "clip", p.clip);
     add_int(terms, "warm-up of the schedule", p.warm_up);
     add_int(terms, "decay of the schedule", p.decay_steps);
     add_int(terms, "seed", job->study.seed);
@@ -206,6 +222,10 @@ static int check_root(const struct job *job, const struct point *point, int64_t 
     int rc = job->rank == 0 && !goes_on ? check_empty(job, point, start) : 0;
     TRY(agree_quietly(rc, job->world));
     checkpoint_ask_root(job, point, root, sizeof root);
+    if (job->study.validate) { /* touches nothing */
+        rc = job->rank == 0 ? checkpoint_place_look(root) : 0;
+        return agree_quietly(rc, job->world);
+    }
     TRY(checkpoint_place_shared(root, job->rank, job->world, &sees));
 out:
     return rc;

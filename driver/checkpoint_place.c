@@ -34,6 +34,25 @@ int checkpoint_place_make(const char *folder)
     return 0;
 }
 
+int checkpoint_place_look(const char *folder)
+{
+    char path[CHECKPOINT_PATH];
+    struct stat found;
+    snprintf(path, sizeof path, "%s", folder);
+    while (stat(path, &found) != 0 && errno == ENOENT) { /* up to what is there */
+        char *slash = strrchr(path, '/');
+        if (slash == path || slash == NULL)
+            snprintf(path, sizeof path, slash == path ? "/" : ".");
+        else
+            *slash = '\0';
+    }
+    if (stat(path, &found) == 0 && !S_ISDIR(found.st_mode))
+        return fail(FAIL_FILE, "checkpoint: %s is no folder", path);
+    if (access(path, W_OK | X_OK) != 0)
+        return fail(FAIL_FILE, "checkpoint: cannot write in %s: %s", path, strerror(errno));
+    return 0;
+}
+
 /* Magic numbers of statfs(2) and of linux/magic.h; Lustre, GPFS and BeeGFS from their own sources. */
 void checkpoint_place_type(const char *folder, char *out, size_t size)
 {
@@ -128,8 +147,9 @@ void checkpoint_place_clean(const char *folder)
     DIR *list = opendir(folder);
     for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;) {
         size_t n = strlen(entry->d_name);
-        if (strncmp(entry->d_name, "saving-", 7) != 0 || n < 4 ||
-            strcmp(entry->d_name + n - 4, ".tmp") != 0)
+        bool ours = strncmp(entry->d_name, "saving-", 7) == 0 ||
+                    strncmp(entry->d_name, "removing-", 9) == 0;
+        if (!ours || n < 4 || strcmp(entry->d_name + n - 4, ".tmp") != 0)
             continue;
         checkpoint_path(path, sizeof path, folder, entry->d_name);
         checkpoint_remove(path);

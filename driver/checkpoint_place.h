@@ -11,6 +11,10 @@
 /* Make a folder and those above it; one that is there is fine. FAIL_FILE. */
 int checkpoint_place_make(const char *folder);
 
+/* Could it be made, and written in? Nothing is touched: what is there of the path is asked for its rights, and
+ * space and quotas are not. FAIL_FILE as checkpoint_place_make and checkpoint_place_shared would. */
+int checkpoint_place_look(const char *folder);
+
 /* "ext4", "tmpfs", "lustre", ... or the magic number in hex; "" when it cannot be asked. */
 void checkpoint_place_type(const char *folder, char *out, size_t size);
 
@@ -26,7 +30,7 @@ int checkpoint_place_shared(const char *folder, int rank, const void *comm, bool
 /* Memory that this host could give now (MemAvailable), 0: unknown. */
 int64_t checkpoint_place_memory(void);
 
-/* Remove "saving-*.tmp" that a killed job has left. */
+/* Remove "saving-*.tmp" and "removing-*.tmp" that a killed job has left. */
 void checkpoint_place_clean(const char *folder);
 
 #endif

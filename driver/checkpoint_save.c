@@ -1,3 +1,4 @@
+#define _DEFAULT_SOURCE /* madvise */
 #include "driver/checkpoint_save_part.h"
 
 #include <errno.h>
@@ -5,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -149,6 +151,21 @@ static void cut_chunks(struct saver *s, struct saver_slot *slot)
         }
 }
 
+/* There, near this rank, and in huge pages where there are some: a request to the disk has room for so
+ * many pieces of memory, and is longer when they are. Freed by free(). */
+static unsigned char *staging_memory(size_t bytes)
+{
+    const size_t huge = 2 << 20, unit = bytes < huge ? CHECKPOINT_ALIGN : huge;
+    size_t whole = (bytes + unit - 1) / unit * unit;
+    unsigned char *memory = aligned_alloc(unit, whole);
+    if (memory == NULL)
+        return NULL;
+    if (unit == huge)
+        (void)madvise(memory, whole, MADV_HUGEPAGE);
+    memset(memory, 0, whole);
+    return memory;
+}
+
 static int open_slot(struct saver *s, int index)
 {
     struct saver_slot *slot = &s->slot[index];
@@ -157,11 +174,10 @@ static int open_slot(struct saver *s, int index)
     char name[32];
     slot->saver = s;
     slot->bytes = (int64_t)(CHECKPOINT_ARRAYS * array) + CHECKPOINT_ALIGN;
-    slot->memory = aligned_alloc(CHECKPOINT_ALIGN, (size_t)slot->bytes);
+    slot->memory = staging_memory((size_t)slot->bytes);
     if (slot->memory == NULL)
         return fail(FAIL_USAGE, "checkpoint: %lld bytes of host memory to stage in are not there",
                     (long long)slot->bytes);
-    memset(slot->memory, 0, (size_t)slot->bytes); /* there, and near this rank */
     for (int a = 0; a < CHECKPOINT_ARRAYS; a++)
         slot->staging[a] = (float *)(void *)(slot->memory + (size_t)a * array);
     slot->small = slot->memory + CHECKPOINT_ARRAYS * array;
@@ -246,6 +262,13 @@ static int gather_shards(struct saver *s)
 
 /* ---- open and close ---- */
 
+/* A launch thread must not wait for the writer. Where cores compute the steps themselves these lose what
+ * hashing takes sooner or later, and a writer that is nice only takes longer for it. */
+static int niceness(const struct saver *s)
+{
+    return s->config.crowded || s->config.execute->device.type->runs_host_tasks ? 0 : 10;
+}
+
 static int open_place(struct saver *s)
 {
     const char *root = s->config.root;
@@ -286,7 +309,7 @@ int saver_open(struct saver *s, const struct saver_config *config)
     if (rc == 0)
         rc = take_snapshot_memory(s);
     if (rc == 0)
-        rc = checkpoint_writer_start(&s->writer, config->crowded ? 0 : 10);
+        rc = checkpoint_writer_start(&s->writer, niceness(s));
     TRY(agree_quietly(rc, config->parent));
     if (config->shared)
         TRY(gather_shards(s));

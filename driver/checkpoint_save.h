@@ -51,7 +51,7 @@ struct saver_config {
     const char *root;             /* the folder of checkpoints; made when it is not there */
     bool shared;                  /* one file for all ranks */
     bool needs_snapshot;          /* some mode is snapshot: device memory is taken */
-    bool crowded;                 /* more threads than cores: the writer is not nice */
+    bool crowded;                 /* more threads than cores: the writer is not nice, as on a CPU */
     int64_t keep;                 /* published checkpoints to keep, 0: all */
     int64_t throttle_bytes_per_s; /* tests: a slow disk */
     struct checkpoint_terms terms, about;
@@ -76,6 +76,7 @@ struct saver_slot {
     int64_t step, call_begin_ns, call_end_ns,
         complete_ns;                        /* complete: of rank 0's clock, since call */
     int64_t blocked_ns, held_ns, staged_ns; /* known after the block of the call */
+    int64_t noted_ns, together_ns;          /* this rank's note is there; rank 0: all are */
     struct saver *saver;
     atomic_int noted; /* 0 not yet, 1 written and noted, 2 failed, save.code and .why say how */
     atomic_int publishing; /* rank 0: 0 not yet, 1 published, 2 failed */

@@ -54,6 +54,7 @@ static void leave_note(void *arg)
         }
         free(text);
     }
+    slot->noted_ns = units_now_ns();
     atomic_store(&slot->noted, slot->save.code == 0 ? 1 : 2);
 }
 
@@ -133,15 +134,17 @@ static void publish_by_notes(void *arg)
 {
     struct saver_slot *slot = arg;
     int world = slot->saver->plan->layout.world, n;
-    int64_t sleep_ns = 200000;
+    int64_t begin = units_now_ns(), sleep_ns = 200000;
     while ((n = count_notes(slot->folder)) >= 0 && n < world) {
         if (atomic_load(&slot->given_up))
             return;
-        units_sleep_ns(sleep_ns);
-        sleep_ns = sleep_ns < 10000000 ? sleep_ns + sleep_ns / 4 : sleep_ns;
+        units_sleep_ns(sleep_ns); /* seen a sixteenth too late at most */
+        sleep_ns = (units_now_ns() - begin) / 16;
+        sleep_ns = sleep_ns < 200000 ? 200000 : sleep_ns > 10000000 ? 10000000 : sleep_ns;
     }
     if (n < 0)
         snprintf(slot->why, sizeof slot->why, "checkpoint: %s is gone", slot->folder);
+    slot->together_ns = units_now_ns();
     if (n == world && take_notes(slot, world))
         saver_publish(slot);
     else

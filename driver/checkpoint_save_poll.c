@@ -173,7 +173,11 @@ static int make_ready(struct saver *s, struct saver_slot *slot)
         return rc;
     s->failures++;
     if (!s->said && s->plan->layout.rank == 0)
-        fprintf(stderr, "scalestudy: %s: no further checkpoint is made ready\n", fail_message());
+        fprintf(
+            stderr,
+            "scalestudy: %s: no further checkpoint is made ready, training goes on and what was "
+            "published stays\n",
+            fail_message());
     s->said = true;
     fail_clear();
     return 0;

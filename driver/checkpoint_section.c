@@ -153,10 +153,10 @@ static int too_often(const struct section *x, int64_t steps, int64_t begin_ns)
                     (double)(units_now_ns() - begin_ns) / 1e9,
                     1 + (double)(units_now_ns() - begin_ns) / 1e9);
     return fail(FAIL_USAGE,
-                "--checkpoint-every %s: a save in mode %s takes %lld steps to complete here: the "
+                "--checkpoint-every %s: a save in mode %s takes %lld step%s to complete here: the "
                 "smallest interval is %lld",
                 x->of->job->study.checkpoint_every, save_mode_name(x->mode), (long long)steps,
-                (long long)steps + 1);
+                units_s((double)steps), (long long)steps + 1);
 }
 
 /* Until the save is over, five more, and then until the next call is due. */
@@ -234,7 +234,7 @@ static void add_notes(const struct section *x, const char *root, struct record_p
     if (x->saver.n_slots == 1)
         add_note(rows, "note", "checkpoints: host memory allows one save under way, not two");
     if (x->saver.failures > 0) {
-        snprintf(words, sizeof words, "checkpoints: %lld saves were lost; the last good one stayed",
+        snprintf(words, sizeof words, "checkpoints: lost saves: %lld; the last good one stayed",
                  (long long)x->saver.failures);
         add_note(rows, "fault", words);
     }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/err.h"
+#include "base/units.h"
 #include "driver/agree.h"
 #include "driver/checkpoint_place.h"
 #include "driver/point_row.h"
@@ -39,12 +40,13 @@ static void say_resumed(const struct measure *m, const struct checkpoint_source 
     int64_t batch = m->execute->plan->global_batch;
     if (m->layout->rank != 0)
         return;
-    printf("# resumed from %s: step %lld, %lld samples, saved by %d ranks (%s)", source->folder,
+    printf("# resumed from %s: step %lld, %lld samples, saved by %d rank%s (%s)", source->folder,
            (long long)small->step, (long long)small->consumed, source->manifest.n,
-           layout ? layout : "");
+           units_s(source->manifest.n), layout ? layout : "");
     if (small->global_batch != batch)
-        printf("; with a batch of %lld samples, and here it is %lld",
-               (long long)small->global_batch, (long long)batch);
+        printf("; with a batch of %lld sample%s, and here it is %lld",
+               (long long)small->global_batch, units_s((double)small->global_batch),
+               (long long)batch);
     printf("\n");
     fflush(stdout);
 }

@@ -2,6 +2,7 @@
 
 #include "base/err.h"
 #include "driver/gate.h"
+#include "driver/point_plan.h"
 #include "workloads/kernels/kernels.h"
 
 /* What computes in the host's own memory has one way of doing things. */
@@ -46,6 +47,18 @@ static int ask_graph(const struct study *study, const struct device_type *device
                     "--graph: each step of a block is a graph of its own, found --block %lld, "
                     "wanted at most %d",
                     (long long)study->block, DEVICE_ASK_GRAPHS - 1);
+    return 0;
+}
+
+int device_ask_model(const struct study *study, const struct model *model)
+{
+    struct routing routing;
+    point_routing(study, &routing);
+    if (study->graph && model->experts > 0 && routing_is_dropless(&routing))
+        return fail(FAIL_USAGE,
+                    "--graph: with --routing learned --capacity none the host waits in every layer "
+                    "for counts of rows, which no graph holds: choose a capacity, such as 1.25, or "
+                    "leave --graph out");
     return 0;
 }
 

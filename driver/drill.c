@@ -55,15 +55,16 @@ int drill_check(const struct job *job)
     TRY(parse(study->kill, &host, &which));
     const struct point *point = &job->points.point[0];
     if (which >= (host ? point->nodes : point->ranks))
-        return fail(FAIL_USAGE, "--kill: found %s, wanted one of %d %s", study->kill,
-                    host ? point->nodes : point->ranks, host ? "nodes" : "ranks");
+        return fail(FAIL_USAGE, "--kill: found %s, wanted a %s below %d", study->kill,
+                    host ? "host" : "rank", host ? point->nodes : point->ranks);
     checkpoint_ask_read(&ask, study);
     int64_t least = study->kill_in == DRILL_SAVE ? 2 * ask.every_steps : ask.every_steps;
     if (least >= study->run_steps)
         return fail(FAIL_USAGE,
-                    "drill: of %lld steps with a checkpoint every %lld nothing is left to kill "
-                    "behind a published one: wanted more than %lld steps",
-                    (long long)study->run_steps, (long long)ask.every_steps, (long long)least);
+                    "drill: of %lld step%s with a checkpoint every %lld nothing is left to kill "
+                    "behind a published one: wanted more than %lld step%s",
+                    (long long)study->run_steps, units_s((double)study->run_steps),
+                    (long long)ask.every_steps, (long long)least, units_s((double)least));
 out:
     return rc;
 }

@@ -183,9 +183,19 @@ static void delay_start(void *arg)
     units_sleep_ns(fault->delay_ns);
 }
 
+/* Of sharded state, whose gradients have no arena of their own: the first reduce-scatter of them. */
 static bool is_first_gradient(const struct execute *e, const struct op *op)
 {
-    return e->fault.delay_ns > 0 && op->t[0].buffer == BUFFER_GRADIENT && op->t[0].offset == 0;
+    if (e->fault.delay_ns <= 0)
+        return false;
+    if (!e->plan->packed || !e->plan->passing[BUFFER_GRADIENT])
+        return op->t[0].buffer == BUFFER_GRADIENT && op->t[0].offset == 0;
+    const struct op *first = e->plan->ops;
+    while (first->kind != OP_COLLECTIVE || first->phase != PHASE_REDUCE ||
+           first->shape.coll.coll.kind != COLL_REDUCE_SCATTER)
+        if (++first == e->plan->ops + e->plan->n_ops)
+            return false;
+    return op == first;
 }
 
 /* Calls that are one post gather until the last of them. */
@@ -197,9 +207,11 @@ static void post(struct execute *e, const struct op *op)
     } else if (is_first_gradient(e, op) && e->device.type->notify != NULL) {
         e->device.type->notify(&e->device, op->stream, delay_start, &e->fault);
     }
-    e->group[e->n_group++] = (struct comm_call){.coll = op->shape.coll.coll,
-                                                .send = tensor_at(&e->context, op->t[0]),
-                                                .recv = tensor_at(&e->context, op->t[1])};
+    const struct shape_coll *shape = &op->shape.coll;
+    e->group[e->n_group++] =
+        (struct comm_call){.coll = shape_call(shape, &e->plan->layout.group[shape->axis]),
+                           .send = tensor_at(&e->context, op->t[0]),
+                           .recv = tensor_at(&e->context, op->t[1])};
 }
 
 static void post_group(struct execute *e, const struct op *op)
@@ -325,6 +337,7 @@ void execute_bind(struct execute *e, enum variant variant)
 {
     bind_state(e, variant);
     e->context.log = variant == VARIANT_FULL ? e->log : NULL;
+    e->context.keep_counts = variant != VARIANT_FULL;
     e->context.log_rows = e->max_steps;
     e->context.log_next = 0;
 }

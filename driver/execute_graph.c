@@ -16,6 +16,10 @@ static int check_device(const struct execute *e)
     if (e->device.type->capture_begin == NULL || e->kernels->capture == NULL)
         return fail(FAIL_USAGE, "--graph: device \"%s\" has no graphs: leave it out",
                     e->device.type->name);
+    for (int i = 0; i < e->plan->n_ops; i++)
+        if (e->plan->ops[i].kind == OP_COUNTS)
+            return fail(FAIL_USAGE, "--graph: dropless routing has the host wait for counts of "
+                                    "rows, which no graph holds: choose a --capacity");
     if (e->fault.delay_ns > 0)
         return fail(FAIL_USAGE, "--graph: a planted delay is a task of the host, which no graph "
                                 "holds: leave --test-delay out");

@@ -94,15 +94,23 @@ static void text(char *to, size_t size, const char *from)
     snprintf(to, size, "%.*s", (int)size - 1, from);
 }
 
-/* Whether an op waits for a collective of an axis. */
-static bool waits_for(const struct plan *plan, const struct op *op, enum axis axis)
+/* The axis of the collective that an op of the compute stream waits for; of several the one that ends
+ * last, so that no wait counts twice; -1: it waits for none. */
+static int waits_for(const struct reading *r, const struct op *op)
 {
+    int axis = -1;
+    int64_t latest = INT64_MIN;
     for (int i = 0; i < op->n_waits; i++) {
-        const struct op *other = &plan->ops[op->wait[i]];
-        if (other->kind == OP_COLLECTIVE && other->shape.coll.axis == axis)
-            return true;
+        const struct op *other = &r->execute->plan->ops[op->wait[i]];
+        if (other->kind != OP_COLLECTIVE)
+            continue;
+        int64_t end = op_when(r, op->wait[i], STAMP_END);
+        if (axis < 0 || end > latest) {
+            axis = (int)other->shape.coll.axis;
+            latest = end;
+        }
     }
-    return false;
+    return axis;
 }
 
 /* Whether an op of the compute stream waits for its batch, and for nothing else. */
@@ -123,7 +131,7 @@ static void stall_of_axis(const struct reading *r, enum axis axis, struct stall_
     row->wire_bytes = (i64)plan->totals.wire_bytes[axis];
     for (int i = 0; i < plan->n_ops; i++) {
         const struct op *op = &plan->ops[i];
-        if (op->stream != DEVICE_COMPUTE || !waits_for(plan, op, axis))
+        if (op->stream != DEVICE_COMPUTE || waits_for(r, op) != (int)axis)
             continue;
         row->waits++;
         row->stall_ns += op_when(r, i, STAMP_BEGIN) - op_when(r, i, STAMP_WAIT);

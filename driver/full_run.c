@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "driver/agree.h"
 #include "driver/clock.h"
+#include "driver/point_row.h"
 #include "driver/preempt.h"
 #include "driver/watchdog.h"
 
@@ -37,9 +38,10 @@ int full_run_options(const struct study *study)
                     study->checkpoint_every);
     if (ask.saves && ask.every_steps > study->run_steps)
         return fail(FAIL_USAGE,
-                    "--checkpoint-every %s: the run has %lld steps and would end before its first "
+                    "--checkpoint-every %s: the run has %lld step%s and would end before its first "
                     "save: take a smaller interval, or more --run-steps",
-                    study->checkpoint_every, (long long)study->run_steps);
+                    study->checkpoint_every, (long long)study->run_steps,
+                    units_s((double)study->run_steps));
 out:
     return rc;
 }
@@ -166,22 +168,8 @@ static int drill_is_over(struct full_run *x)
 static void instant(struct full_run *x, const char *kind, int flags, const char *text)
 {
     int64_t at = now(x);
+    full_run_books(x, at, 0);
     full_run_interval(x, kind, at, at, full_run_done(x), flags, text);
-}
-
-static int finish(struct full_run *x)
-{
-    bool due = x->ask.every_steps > 0 && full_run_until_call(x) <= 0;
-    int rc = 0;
-    TRY(drill_is_over(x));
-    TRY(due ? full_run_save_now(x) : full_run_wait(x));
-    instant(x, "end", 0, "");
-    TRY(clock_measure(&x->m->clock, 1, x->m->parent));
-    rc = x->failed ? x->failed : full_run_last_rows(x);
-    TRY(agree_quietly(rc, x->m->parent));
-    measure_judge(x->m);
-out:
-    return rc;
 }
 
 /* Is there a checkpoint of where the run is? */
@@ -189,6 +177,40 @@ static bool is_saved(const struct full_run *x)
 {
     int64_t n = x->saver.n_published, done = full_run_done(x);
     return n > 0 ? x->saver.published[n - 1] == done : x->ask.saves && x->steps == 0 && done > 0;
+}
+
+/* Saves were asked for, and the last state is in none: whoever goes on begins earlier. */
+static void say_unsaved(const struct full_run *x)
+{
+    char newest[64] = "no checkpoint was published";
+    int64_t n = x->saver.n_published;
+    if (!full_run_is_first(x) || !x->ask.saves || is_saved(x))
+        return;
+    if (n > 0)
+        snprintf(newest, sizeof newest, "the newest checkpoint is of step %lld",
+                 (long long)x->saver.published[n - 1]);
+    struct event_row *event = RECORD_ADD(&x->at->rows->events, 1);
+    event->rank = -1;
+    event->at_ns = units_now_ns() - x->at->job->t0_ns;
+    point_text(event->kind, sizeof event->kind, "warning");
+    snprintf(event->text, sizeof event->text, "the end of the run, step %lld, is not saved: %s",
+             (long long)full_run_done(x), newest);
+    fprintf(stderr, "scalestudy: %s\n", event->text);
+}
+
+static int finish(struct full_run *x)
+{
+    int rc = 0;
+    TRY(drill_is_over(x));
+    TRY(full_run_save_now(x)); /* what was trained is worth keeping, due or not */
+    say_unsaved(x);
+    instant(x, "end", 0, "");
+    TRY(clock_measure(&x->m->clock, 1, x->m->parent));
+    rc = x->failed ? x->failed : full_run_last_rows(x);
+    TRY(agree_quietly(rc, x->m->parent));
+    measure_judge(x->m);
+out:
+    return rc;
 }
 
 /* What there is is published before anybody leaves. */

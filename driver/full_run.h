@@ -9,7 +9,8 @@
  *   behind each block: two sums over ranks (who was late, what they waited for), one row of intervals
  *   every PIECE_NS the rows come together and are published, and then are no longer in memory
  *   a signal (driver/preempt.h): one save more, what there is published, exit code 11
- *   the end: the last save is waited for; a save more if it is due
+ *   the end: the last save is waited for; with a folder of checkpoints the state is saved once more, due or
+ *   not, unless the last call was at this step
  *
  * Within the run of a point the account is analysis/wall.h; between them nothing is recorded.
  */

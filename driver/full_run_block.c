@@ -33,7 +33,7 @@ static void log_row(struct full_run *x, const struct interval_row *row)
 /* Clocks of hosts agree to some us: rows that take time are kept from lying over each other. */
 void full_run_row(struct full_run *x, struct interval_row *row)
 {
-    static const char *const beside[] = {"save", "preempted", "end"};
+    static const char *const beside[] = {"save", "record", "preempted", "end"};
     bool takes_time = true;
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++)
         takes_time &= strcmp(row->kind, beside[i]) != 0;
@@ -53,6 +53,14 @@ void full_run_interval(struct full_run *x, const char *kind, int64_t begin_ns, i
     point_text(row.kind, sizeof row.kind, kind);
     point_text(row.text, sizeof row.text, text);
     full_run_row(x, &row);
+}
+
+void full_run_books(struct full_run *x, int64_t until_ns, int64_t block_ns)
+{
+    int64_t length = until_ns - x->books_ns;
+    if (x->books_ns > 0 && length > 0 && length * 2000 > block_ns)
+        full_run_interval(x, "record", x->books_ns, until_ns, x->first + x->steps, 0, "");
+    x->books_ns = x->books_ns > 0 ? until_ns : 0;
 }
 
 void full_run_start_up(struct full_run *x, int64_t begin_ns, int64_t end_ns, const char *text)
@@ -163,7 +171,8 @@ static int64_t begin_of(const struct full_run *x, const struct execute_samples *
     return begin;
 }
 
-static int finish(struct full_run *x, struct execute_samples *s, bool calls)
+/* posted_ns: when this rank began the block, on the clock of all. */
+static int finish(struct full_run *x, struct execute_samples *s, bool calls, int64_t posted_ns)
 {
     int n = s->n, rc = 0, flags = flags_of(x, calls);
     int64_t sums[SUMS], *worst = must_alloc(2 * (size_t)n + WORSTS, sizeof *worst);
@@ -179,6 +188,7 @@ static int finish(struct full_run *x, struct execute_samples *s, bool calls)
     if (calls)
         x->called_ns = begin;
     x->signal = (int)worst[2 * n + WORST_SIGNAL];
+    full_run_books(x, posted_ns, x->end_ns - begin);
     x->steps += n;
     x->behind = x->behind > n ? x->behind - n : 0;
     add_interval(x, s, begin, x->end_ns, flags, sums);
@@ -198,9 +208,11 @@ int full_run_block(struct full_run *x, int n, bool calls)
     drill_block(&x->drill, full_run_done(x), n, x->step_ns * n, calls ? x->saves - 1 : -1,
                 x->saver.n_published > 0);
     telemetry_block(x->m->telemetry, false);
+    int64_t posted_ns = clock_global_ns(&x->m->clock, units_now_ns());
     execute_block(e, VARIANT_FULL, (int)x->m->study->stamps, n, -1, &samples);
     telemetry_block_stop(x->m->telemetry);
-    int rc = finish(x, &samples, calls);
+    int rc = finish(x, &samples, calls, posted_ns);
+    x->books_ns = clock_global_ns(&x->m->clock, samples.step[samples.n - 1].end_ns);
     telemetry_block_rows(x->m->telemetry, x->m->next_block, &x->m->local);
     drill_block_over(&x->drill, x->ask.saves && saver_under_way(&x->saver) > 0);
     execute_samples_release(&samples);

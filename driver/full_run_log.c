@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -56,13 +57,47 @@ static bool parse(const char *line, int *point, struct interval_row *row)
     return true;
 }
 
+/* Where the disk is full, half a line would swallow the next one: it is cut off again. */
+static void take_back(const struct run_log *log, int written)
+{
+    struct stat found;
+    if (written > 0 && fstat(log->fd, &found) == 0 && found.st_size >= written) {
+        int ignored = ftruncate(log->fd, found.st_size - written);
+        (void)ignored;
+    }
+}
+
 static int append(const struct run_log *log, const char *line, int length)
 {
-    if (log->fd < 0)
-        return 0;
-    if (write(log->fd, line, (size_t)length) != length)
-        return fail(FAIL_FILE, "run: cannot write %s: %s", log->path, strerror(errno));
+    int written = 0;
+    while (log->fd >= 0 && written < length) {
+        /* A short write says nothing of its reason: the next one does. */
+        ssize_t n = write(log->fd, line + written, (size_t)(length - written));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            int error = n < 0 ? errno : ENOSPC;
+            take_back(log, written);
+            return fail(FAIL_FILE,
+                        "run: cannot write its log %s: %s: make room, and --resume goes on with "
+                        "the newest checkpoint",
+                        log->path, strerror(error));
+        }
+        written += (int)n;
+    }
     return 0;
+}
+
+/* A line that a kill cut off stays alone. */
+static int end_line(const struct run_log *log)
+{
+    char last = '\n';
+    int fd = open(log->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    bool any = lseek(fd, -1, SEEK_END) >= 0 && read(fd, &last, 1) == 1;
+    close(fd);
+    return any && last != '\n' ? append(log, "\n", 1) : 0;
 }
 
 /* ---- reading ---- */
@@ -203,6 +238,8 @@ int run_log_open(struct run_log *log, const struct job *job, const struct point 
     log->fd = open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (log->fd < 0)
         rc = fail(FAIL_FILE, "run: cannot write %s: %s", log->path, strerror(errno));
+    if (rc == 0)
+        rc = end_line(log);
     if (rc == 0 && log->t0_unix_ns == 0) {
         log->t0_unix_ns = job->t0_ns + log->wall_ns;
         rc = append(log, line, snprintf(line, sizeof line, "t0 %" PRId64 "\n", log->t0_unix_ns));

@@ -2,8 +2,8 @@
  * full_run_log: what a run has done, so that a kill loses none of it.
  *
  * OUT.parts/run.log is appended to and never rewritten: one line for each interval of a run (the columns
- * of INTERVAL_COLUMNS behind the index of the point, times as UTC ns), written whole by one write(). A line
- * without its end is none. Rank 0 writes; a rank that a drill kills says its last word itself; whoever
+ * of INTERVAL_COLUMNS behind the index of the point, times as UTC ns), written whole by one write(); what a
+ * full disk took of a line is taken back. A line without its end is none, and the next launch ends it. Rank 0 writes; a rank that a drill kills says its last word itself; whoever
  * restarts the job adds "detected NS" (jobscripts). A launch that goes on reads what those before it did:
  * how far they came, what they meant to do, and what they had no time to publish. Rows go to the study file
  * with the pieces of the run, and the log goes with the parts when the study is whole.

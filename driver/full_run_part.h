@@ -12,7 +12,8 @@
 #define FULL_RUN_BLOCK_NS INT64_C(1000000000)
 #define FULL_RUN_SAVING_BLOCK_NS INT64_C(250000000) /* the end of a save is seen behind a block */
 #define FULL_RUN_PIECE_NS INT64_C(30000000000)
-enum { FULL_RUN_BEHIND = 5 }; /* steps behind a save that are not quiet yet */
+#define FULL_RUN_POLL_NS INT64_C(100000) /* of looking after saves: shorter ones get no row */
+enum { FULL_RUN_BEHIND = 5 };            /* steps behind a save that are not quiet yet */
 
 /* One rank's run of a point. Times of its own clock but where said. */
 struct full_run {
@@ -30,10 +31,11 @@ struct full_run {
     int64_t called_step;      /* steps when the last save was called, or when the run began */
     int64_t called_ns;        /* rank 0's clock, the same on all ranks */
     int64_t covered_ns;       /* rank 0: end of the last row that takes time */
-    int64_t end_ns;           /* rank 0's clock: end of the last block, the same on all ranks */
-    int64_t step_ns;          /* of the last block, 0: not known yet */
-    int64_t behind;           /* steps until quiet, after a save */
-    int64_t piece_ns;         /* when the last piece was published: end_ns of then */
+    int64_t books_ns; /* rank 0: since when no step is made but books are kept; 0: not yet */
+    int64_t end_ns;   /* rank 0's clock: end of the last block, the same on all ranks */
+    int64_t step_ns;  /* of the last block, 0: not known yet */
+    int64_t behind;   /* steps until quiet, after a save */
+    int64_t piece_ns; /* when the last piece was published: end_ns of then */
     int pieces;
     int saves; /* called so far in this launch */
     struct full_run_save {
@@ -59,6 +61,12 @@ int64_t full_run_done(const struct full_run *x);
 void full_run_row(struct full_run *x, struct interval_row *row);
 void full_run_interval(struct full_run *x, const char *kind, int64_t begin_ns, int64_t end_ns,
                        int64_t first_step, int flags, const char *text);
+/*
+ * A row "record": from rank 0's end of the last block until then its stamps were read and books kept. None when
+ * `block_ns`, the block that follows, is 2,000 times as long. Rows that take time within it keep theirs.
+ */
+void full_run_books(struct full_run *x, int64_t until_ns, int64_t block_ns);
+
 /* The row of the launch's begin, written when its target is known: rows of loads may be before it. */
 void full_run_start_up(struct full_run *x, int64_t begin_ns, int64_t end_ns, const char *text);
 

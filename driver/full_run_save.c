@@ -84,6 +84,7 @@ out:
 
 int full_run_after_block(struct full_run *x)
 {
+    int64_t begin = now(x);
     int rc = 0;
     if (!x->ask.saves)
         return 0;
@@ -91,6 +92,8 @@ int full_run_after_block(struct full_run *x)
         if (x->saver.slot[i].state >= SAVE_PUBLISHED && x->pending[i].save >= 0)
             ended(x, i);
     TRY(poll(x));
+    if (now(x) - begin >= FULL_RUN_POLL_NS) /* publishing, and the next one's files */
+        full_run_interval(x, "save-wait", begin, now(x), full_run_done(x), 0, "poll");
 out:
     return rc;
 }

@@ -22,6 +22,12 @@ static void list_streams(struct lockstep_rank *rank)
         rank->place[i] = stream->n;
         stream->op[stream->n++] = i;
     }
+    rank->host = must_alloc((size_t)plan->n_ops + 1, sizeof *rank->host);
+    for (int i = 0, host = -1; i <= plan->n_ops; i++) {
+        rank->host[i] = host;
+        if (i < plan->n_ops && plan->ops[i].kind == OP_COUNTS)
+            host = i;
+    }
 }
 
 static int open_rank(struct lockstep_rank *rank, const struct plan *plan,
@@ -67,6 +73,7 @@ static void close_rank(struct lockstep_rank *rank, const struct kernel_set *kern
     for (int s = 0; s < rank->n_streams; s++)
         free(rank->stream[s].op);
     free(rank->place);
+    free(rank->host);
 }
 
 void lockstep_close(struct lockstep *lockstep)
@@ -129,9 +136,28 @@ struct lockstep_head lockstep_head(const struct lockstep_rank *rank, int stream,
     return head;
 }
 
+/* Has the compute stream not done op `op` of a step yet? */
+static bool is_before(const struct lockstep_rank *rank, int op, int64_t step)
+{
+    const struct lockstep_stream *s = &rank->stream[0];
+    return step >= 0 && op >= 0 && s->done <= step * s->n + rank->place[op];
+}
+
+/* A host that waits for counts gives nothing out meanwhile. */
+static bool host_waits(const struct lockstep_rank *rank, const struct lockstep_head *head,
+                       int *awaited)
+{
+    int last = rank->host[rank->plan->n_ops], here = rank->host[head->index];
+    bool now = is_before(rank, here, head->step);
+    *awaited = now ? here : last;
+    return now || is_before(rank, last, head->step - 1);
+}
+
 int lockstep_waits_for(const struct lockstep_rank *rank, const struct lockstep_head *head,
                        int *awaited)
 {
+    if (host_waits(rank, head, awaited))
+        return 0;
     for (int i = 0; i < head->op->n_waits; i++) {
         int op = head->op->wait[i], stream = rank->plan->ops[op].stream;
         const struct lockstep_stream *s = &rank->stream[stream];
@@ -140,40 +166,6 @@ int lockstep_waits_for(const struct lockstep_rank *rank, const struct lockstep_h
             return stream;
     }
     return -1;
-}
-
-int lockstep_stream_of(const struct lockstep_rank *rank, enum axis axis, int direction)
-{
-    for (int i = 0; i < rank->plan->n_channels; i++)
-        if (rank->plan->channel[i].axis == axis && rank->plan->channel[i].direction == direction)
-            return 1 + i;
-    return -1;
-}
-
-struct group lockstep_members(const struct lockstep_rank *rank, const struct op *op)
-{
-    const struct coll *coll = &op->shape.coll.coll;
-    struct group group = rank->plan->layout.group[op->shape.coll.axis];
-    if (coll->kind != COLL_SEND && coll->kind != COLL_RECV)
-        return group;
-    int me = group_rank(&group, group.me), peer = group_rank(&group, coll->peer);
-    int from = coll->kind == COLL_SEND ? me : peer;
-    return (struct group){.first = from, .stride = me + peer - 2 * from, .size = 2};
-}
-
-bool lockstep_same_call(const struct lockstep_rank *a, const struct op *x,
-                        const struct lockstep_rank *b, const struct op *y)
-{
-    const struct coll *mine = &x->shape.coll.coll, *theirs = &y->shape.coll.coll;
-    struct group p = lockstep_members(a, x), q = lockstep_members(b, y);
-    bool halves = mine->kind == COLL_SEND || mine->kind == COLL_RECV;
-    bool kinds = halves ? mine->kind + theirs->kind == COLL_SEND + COLL_RECV
-                        : mine->kind == theirs->kind && mine->peer == theirs->peer;
-    if (kinds && mine->kind == COLL_ALL_TO_ALL_V && /* what one sends is what the other receives */
-        (mine->send[q.me] != theirs->recv[p.me] || mine->recv[q.me] != theirs->send[p.me]))
-        return false;
-    return kinds && mine->dtype == theirs->dtype && mine->count == theirs->count &&
-           p.first == q.first && p.stride == q.stride && p.size == q.size;
 }
 
 /* ---- going on ---- */
@@ -247,6 +239,20 @@ static int meet(const struct lockstep *lockstep, int r, const struct lockstep_he
     return 0;
 }
 
+/* When every member is there, counts have come to all: do they agree? */
+static int check_counted(const struct lockstep *lockstep, int r, const struct lockstep_head *head,
+                         const struct group *members, const int *streams, int64_t n_steps)
+{
+    for (int i = 0; i < members->size && head->op->shape.coll.counted; i++) {
+        int other = group_rank(members, i);
+        struct lockstep_head theirs = lockstep_head(&lockstep->rank[other], streams[i], n_steps);
+        if (!lockstep_same_parts(&head->op->shape.coll.coll, members->me,
+                                 &theirs.op->shape.coll.coll, i))
+            return lockstep_mismatch(r, head, other, &theirs);
+    }
+    return 0;
+}
+
 /* Carry the head of a channel out when every member is there. */
 static int try_collective(struct lockstep *lockstep, int r, int stream, int64_t n_steps,
                           struct holdup *holdup)
@@ -258,6 +264,8 @@ static int try_collective(struct lockstep *lockstep, int r, int stream, int64_t 
     for (int i = 0; i < members.size && rc == 0; i++)
         rc = meet(lockstep, r, &head, group_rank(&members, i), &members, n_steps, &streams[i],
                   holdup);
+    if (rc == 0 && holdup->rank < 0)
+        rc = check_counted(lockstep, r, &head, &members, streams, n_steps);
     if (rc == 0 && holdup->rank < 0)
         lockstep_collect(lockstep, &members, streams, n_steps);
     free(streams);

@@ -172,11 +172,12 @@ static void carry_out(const struct collect *c)
     }
 }
 
-static void count_call(struct lockstep *lockstep, const struct op *op, int size)
+static void count_call(struct lockstep *lockstep, const struct op *op, const struct group *group)
 {
     enum axis axis = op->shape.coll.axis;
+    struct coll call = shape_call(&op->shape.coll, group);
     lockstep->posted_calls[axis]++;
-    lockstep->posted_bytes[axis] += coll_wire_bytes(&op->shape.coll.coll, size);
+    lockstep->posted_bytes[axis] += coll_wire_bytes(&call, group->size);
 }
 
 void lockstep_collect(struct lockstep *lockstep, const struct group *members, const int *stream,
@@ -195,7 +196,9 @@ void lockstep_collect(struct lockstep *lockstep, const struct group *members, co
         c.call[m] = &op->shape.coll.coll;
         c.send[m] = tensor_at(&rank->context, op->t[0]);
         c.receive[m] = tensor_at(&rank->context, op->t[1]);
-        count_call(lockstep, op, n);
+        struct group group = *members;
+        group.me = m;
+        count_call(lockstep, op, &group);
     }
     c.share = (size_t)c.coll.count * dtype_size((int)c.coll.dtype);
     carry_out(&c);

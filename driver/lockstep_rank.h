@@ -18,6 +18,7 @@ struct lockstep_rank {
     int n_streams;
     struct lockstep_stream stream[PLAN_CHANNELS + 2]; /* compute, channels, copies */
     int *place;                                       /* [n_ops] of an op in its stream; owned */
+    int *host; /* [n_ops + 1] the last op before it for which the host waits, -1; owned */
 };
 
 /* An op of a step, as it stands at the head of a stream. */
@@ -41,6 +42,9 @@ struct group lockstep_members(const struct lockstep_rank *rank, const struct op 
 /* Same kind (or the other half of a transfer), dtype, count and group? */
 bool lockstep_same_call(const struct lockstep_rank *a, const struct op *x,
                         const struct lockstep_rank *b, const struct op *y);
+
+/* Of an all-to-all-v: is what one sends what the other receives, both ways? */
+bool lockstep_same_parts(const struct coll *mine, int me, const struct coll *theirs, int other);
 
 /* Carry out the collective that stands at the heads of stream[i] of members i, and count it. */
 void lockstep_collect(struct lockstep *lockstep, const struct group *members, const int *stream,

@@ -143,6 +143,8 @@ static int prepare(struct job *job, int rc)
     TRY(agree(discover_job(&job->found), job->world));
     rc = model_load(&job->model, job->study.model);
     if (rc == 0)
+        rc = device_ask_model(&job->study, &job->model);
+    if (rc == 0)
         rc = study_points(&job->study, &job->model, &job->points);
     TRY(agree(rc, job->world));
     rc = discover_check(&job->found, job->points.nodes, job->points.ranks_per_node, &job->emulated);

@@ -350,6 +350,7 @@ int measure_gather(struct measure *m, struct record_point *out)
     TRY(GATHER(memory));
     TRY(GATHER(telemetry));
     TRY(GATHER(audit));
+    TRY(GATHER(audit_calls));
     if (m->layout->rank == 0)
         flag_warm_up(m, out);
 out:

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "driver/agree.h"
@@ -15,8 +16,10 @@ struct share {
 };
 enum { SHARE = sizeof(struct share) / sizeof(double) };
 
-/* Mean seconds of each op over the kept steps; returns how many there were. */
-static int mean_ops(const struct plan *plan, const struct record_point *local, double *op_s)
+/* Mean seconds of each op over the kept steps, and those in the last of them; returns how many there
+ * were. */
+static int mean_ops(const struct plan *plan, const struct record_point *local, double *op_s,
+                    double *last_s)
 {
     int *n = must_alloc((size_t)plan->n_ops + 1, sizeof *n), most = 0;
     for (int64_t i = 0; i < local->ops.n; i++) {
@@ -24,6 +27,7 @@ static int mean_ops(const struct plan *plan, const struct record_point *local, d
         if (row->variant != VARIANT_FULL)
             continue;
         op_s[row->op] += (double)row->duration_ns / 1e9;
+        last_s[row->op] = (double)row->duration_ns / 1e9;
         most = ++n[row->op] > most ? n[row->op] : most;
     }
     for (int i = 0; i < plan->n_ops; i++)
@@ -58,9 +62,9 @@ static double layers_of(const struct plan *plan)
 /* What all ranks send, read on rank 0. */
 struct pipelines {
     const struct plan *plan;
-    const double *all; /* [world][SHARE + times of ops, times of the model] */
-    int times, width;
-    bool modelled;
+    const double *all; /* [world][SHARE + times of ops, times of the model, transfers] */
+    int times, moves, width;
+    bool modelled, blocks;
 };
 
 static const struct share *share_of(const struct pipelines *p, int rank)
@@ -68,18 +72,33 @@ static const struct share *share_of(const struct pipelines *p, int rank)
     return (const struct share *)(const void *)(p->all + (ptrdiff_t)rank * p->width);
 }
 
-/* Replay the pipeline of which `rank` is the first stage. */
-static void replay(const struct pipelines *p, int rank, int which, struct pipeline_stage *stage,
-                   struct pipeline_bubble *out)
+/* What a transfer takes in the pipeline of which `rank` is the first stage. */
+static double transfer_of(const struct pipelines *p, int rank)
 {
     const struct group *pp = &p->plan->layout.group[AXIS_PP];
+    double *moves = must_alloc((size_t)pp->size * (size_t)p->moves, sizeof *moves);
+    for (int s = 0; s < pp->size; s++)
+        memcpy(moves + (ptrdiff_t)s * p->moves,
+               p->all + (ptrdiff_t)(rank + s * pp->stride) * p->width + SHARE + 2 * p->times,
+               (size_t)p->moves * sizeof *moves);
+    double seconds = pipeline_transfer(&p->plan->schedule, moves);
+    free(moves);
+    return seconds;
+}
+
+/* Replay that pipeline, with transfers that take so long. */
+static void replay(const struct pipelines *p, int rank, int which, double transfer_s,
+                   struct pipeline_stage *stage, struct pipeline_bubble *out)
+{
+    const struct group *pp = &p->plan->layout.group[AXIS_PP];
+    struct schedule_transfer transfer = {transfer_s, p->blocks};
     double *times = must_alloc((size_t)pp->size * (size_t)p->times, sizeof *times);
     for (int s = 0; s < pp->size; s++) {
         const double *of = p->all + (ptrdiff_t)(rank + s * pp->stride) * p->width + SHARE;
         for (int i = 0; i < p->times; i++)
             times[(ptrdiff_t)s * p->times + i] = of[which * p->times + i];
     }
-    pipeline_replay(&p->plan->schedule, times, stage, out);
+    pipeline_replay(&p->plan->schedule, times, transfer, stage, out);
     free(times);
 }
 
@@ -120,21 +139,24 @@ static void record(const struct pipelines *p, struct record_point *rows)
     const struct group *pp = &layout->group[AXIS_PP];
     struct pipeline_stage *stage = must_alloc((size_t)pp->size, sizeof *stage);
     struct stage_row *to = RECORD_ADD(&rows->stages, pp->size);
-    double n = 0, step = 0, bubble = 0, compute = 0, critical = 0;
+    double n = 0, step = 0, bubble = 0, compute = 0, critical = 0, transfer = 0, moved = 0;
     for (int s = 0; s < pp->size; s++)
         to[s] = (struct stage_row){.stage = s};
     for (int rank = 0; rank < layout->world; rank++) {
         struct pipeline_bubble out;
         if (rank / pp->stride % pp->size != 0)
             continue;
-        replay(p, rank, 0, stage, &out);
+        replay(p, rank, 0, 0, stage, &out);
         n++;
         step += out.step_s, bubble += out.bubble_s, compute += out.compute_s;
         for (int s = 0; s < pp->size; s++)
             add_stage(&to[s], p, rank + s * pp->stride, &stage[s]);
+        double takes = transfer_of(p, rank);
+        replay(p, rank, 0, takes + rows->point.late_ms / 1e3, NULL, &out);
+        transfer += takes, moved += out.step_s;
         if (!p->modelled)
             continue;
-        replay(p, rank, 1, NULL, &out);
+        replay(p, rank, 1, 0, NULL, &out);
         critical = fmax(critical, out.step_s * 1e3);
     }
     for (int s = 0; s < pp->size; s++) {
@@ -142,6 +164,8 @@ static void record(const struct pipelines *p, struct record_point *rows)
         to[s].bubble_ms /= to[s].ranks;
     }
     rows->point.replay_ms = step / n * 1e3;
+    rows->point.replay_moved_ms = moved / n * 1e3;
+    rows->point.transfer_ms = transfer / n * 1e3;
     rows->point.bubble_ms = bubble / n * 1e3;
     rows->point.bubble_ideal = bubble / compute;
     rows->point.bubble_closed = closed_form(p);
@@ -154,7 +178,8 @@ static void fill(const struct execute *e, const struct record_point *local, doub
 {
     const struct plan *plan = e->plan;
     double *op_s = must_alloc((size_t)plan->n_ops + 1, sizeof *op_s);
-    struct share share = {.timed = mean_ops(plan, local, op_s),
+    double *last_s = must_alloc((size_t)plan->n_ops + 1, sizeof *last_s);
+    struct share share = {.timed = mean_ops(plan, local, op_s, last_s),
                           .layers = layers_of(plan),
                           .parameters = (double)plan->n_parameters,
                           .activation_bytes = (double)plan->bytes[BUFFER_ACTIVATION],
@@ -162,11 +187,13 @@ static void fill(const struct execute *e, const struct record_point *local, doub
                               schedule_in_flight(&plan->schedule, plan->layout.group[AXIS_PP].me)};
     *(struct share *)(void *)mine = share;
     pipeline_add_up(plan, op_s, mine + SHARE);
+    pipeline_list_moves(plan, last_s, mine + SHARE + 2 * times);
     if (e->kernels->no_numerics) {
         model_ops(e, op_s);
         pipeline_add_up(plan, op_s, mine + SHARE + times);
     }
     free(op_s);
+    free(last_s);
 }
 
 int pipeline_bubble(const struct execute *e, const struct record_point *local, const void *parent,
@@ -177,8 +204,10 @@ int pipeline_bubble(const struct execute *e, const struct record_point *local, c
         return 0;
     struct pipelines p = {.plan = plan,
                           .times = pipeline_times(&plan->schedule),
-                          .modelled = e->kernels->no_numerics};
-    p.width = SHARE + 2 * p.times;
+                          .moves = pipeline_moves(&plan->schedule),
+                          .modelled = e->kernels->no_numerics,
+                          .blocks = pipeline_blocks(plan)};
+    p.width = SHARE + 2 * p.times + p.moves;
     double *mine = must_alloc((size_t)p.width, sizeof *mine);
     int64_t *counts = must_alloc((size_t)plan->layout.world, sizeof *counts), total = 0;
     void *all = NULL;

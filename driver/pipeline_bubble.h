@@ -4,7 +4,9 @@
  *
  * Each rank adds up its ops, means over the kept steps; rank 0 replays every pipeline of the point (as
  * many as tp, cp and dp make) and records the mean: bubble_ms, its ratio to the ideal, the closed form
- * of equal stages beside it, and a row for each stage.
+ * of equal stages beside it, and a row for each stage; then the same replay with transfers as long as
+ * those of the last timed step (transfer_ms), which is the step to expect (replay_moved_ms). A timed device
+ * hands on what a slot made when it has woken up: later by its late_ms, which is added there.
  */
 #ifndef DRIVER_PIPELINE_BUBBLE_H
 #define DRIVER_PIPELINE_BUBBLE_H

@@ -27,11 +27,14 @@ void point_policy(const struct job *job, const struct point *point, struct model
     policy->grad_dtype = job->study.grad_dtype == 1 ? DTYPE_BF16 : DTYPE_F32;
     policy->recompute = (enum recompute)job->study.recompute;
     policy->copy_stream = !job->backend.device->runs_host_tasks;
+    policy->pack = job->study.pack ? CHOICE_ON : CHOICE_OFF;
     policy->bucket_bytes = job->study.bucket;
     policy->overlap_gradients = study_overlaps_gradients(&job->study);
     policy->overlap_parameters = study_overlaps(&job->study, "param");
     policy->overlap_tensor = study_overlaps(&job->study, "tp");
     policy->overlap_context = study_overlaps(&job->study, "cp");
+    policy->overlap_expert = study_overlaps(&job->study, "ep");
+    policy->overlap_pipeline = study_overlaps(&job->study, "pp");
     policy->cp_kind = (enum cp_kind)job->study.cp_kind;
     policy->tp_chunks = point->degrees.tp > 1 ? (int)job->study.tp_chunks : 1;
     policy->sequence_parallel = job->study.sequence_parallel;

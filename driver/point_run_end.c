@@ -122,12 +122,29 @@ static void add_choices(struct run *r, int64_t now)
     note_lines(r->rows, now, "kernels", text);
 }
 
+/* Dropless routing has the host wait inside the timed section: by plan, and said. */
+static void note_counts(struct run *r, int64_t now)
+{
+    char words[160];
+    int waits = 0;
+    for (int i = 0; i < r->plan.n_ops; i++)
+        waits += r->plan.ops[i].kind == OP_COUNTS;
+    if (waits == 0)
+        return;
+    snprintf(words, sizeof words,
+             "dropless routing: the host waits for counts of rows %d times a step of a rank, by "
+             "plan",
+             waits);
+    point_event(r->rows, "note", now, words);
+}
+
 void point_run_events(struct run *r)
 {
     int64_t now = units_now_ns() - r->job->t0_ns;
     add_choices(r, now);
     add_warnings(r, now);
     point_watch_note(r->rows, now);
+    note_counts(r, now);
     if (r->job->launch > 0)
         point_event(r->rows, "resume", now, "measured by a resumed launch");
     if (r->job->backend.kernels->no_numerics)

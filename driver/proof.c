@@ -9,6 +9,7 @@
 #include "driver/agree.h"
 #include "driver/point_plan.h"
 #include "workloads/formulas.h"
+#include "workloads/formulas_expert.h"
 
 void proof_read(const struct execute *execute, struct proof_counts *out)
 {
@@ -17,6 +18,7 @@ void proof_read(const struct execute *execute, struct proof_counts *out)
     out->model_flops = work->model_flops;
     out->hardware_flops = work->hardware_flops;
     out->ops = (double)execute->ops_given_out;
+    out->counts = (double)execute->context.counts;
     for (int axis = 0; axis < AXIS_COUNT; axis++)
         out->wire_bytes[axis] = execute_wire_bytes(execute, (enum axis)axis);
 }
@@ -27,6 +29,7 @@ void proof_subtract(struct proof_counts *later, const struct proof_counts *earli
     later->model_flops -= earlier->model_flops;
     later->hardware_flops -= earlier->hardware_flops;
     later->ops -= earlier->ops;
+    later->counts -= earlier->counts;
     for (int axis = 0; axis < AXIS_COUNT; axis++)
         later->wire_bytes[axis] -= earlier->wire_bytes[axis];
 }
@@ -74,6 +77,8 @@ static void sum_ranks(const struct both *all, int n, struct both *sum)
         sum->plan.hardware_flops += all[r].plan.hardware_flops;
         sum->plan.ops += all[r].plan.ops;
         sum->step.ops += all[r].step.ops;
+        sum->plan.counts += all[r].plan.counts;
+        sum->step.counts += all[r].step.counts;
         sum->step.tokens += all[r].step.tokens;
         sum->step.model_flops += all[r].step.model_flops;
         sum->step.hardware_flops += all[r].step.hardware_flops;
@@ -100,10 +105,14 @@ static void judge_bytes(const struct point *point, const struct model *model,
             (axis == AXIS_EMBED && !model->tied);
         if (axis != AXIS_DP && (unused || plan->layout.group[axis].size < 2))
             continue;
-        snprintf(quantity, sizeof quantity, "wire bytes %s", axis_name((int)axis));
-        add_row(out, quantity, "B",
-                point->ranks * formula_bytes(model, &plan->layout.degrees, policy, axis),
-                sum->plan.wire_bytes[axis], sum->step.wire_bytes[axis], true);
+        double formula = point->ranks * formula_bytes(model, &plan->layout.degrees, policy, axis);
+        double planned = sum->plan.wire_bytes[axis], executed = sum->step.wire_bytes[axis];
+        bool measured = axis == AXIS_EP && routing_is_dropless(&policy->routing);
+        snprintf(quantity, sizeof quantity, "wire bytes %s%s", axis_name((int)axis),
+                 measured ? ", measured" : "");
+        add_row(out, quantity, "B", formula, planned, executed, true);
+        if (measured) /* two say what even routing would send */
+            out->work.rows[out->work.n - 1].passed = same(formula, planned);
     }
 }
 
@@ -128,6 +137,10 @@ static void judge(struct job *job, const struct point *point, const struct plan 
                 (double)point->global_batch * formula_hardware_flops(&model, &policy),
                 sum->plan.hardware_flops, sum->step.hardware_flops, true);
     judge_bytes(point, &model, &policy, plan, sum, out);
+    if (model.experts > 0 && routing_is_dropless(&policy.routing))
+        add_row(out, "host waits for counts", "",
+                formula_expert_counts(&model, &plan->layout.degrees, &policy), sum->plan.counts,
+                sum->step.counts, true);
     /* Where state is sharded there is no closed form: then two counts are compared. */
     add_row(out, "operations", "", ops < 0 ? sum->plan.ops : ops, sum->plan.ops, sum->step.ops,
             true);
@@ -143,6 +156,8 @@ int proof_point(struct job *job, const struct point *point, const struct plan *p
     mine.plan.model_flops = totals.model_flops;
     mine.plan.hardware_flops = totals.hardware_flops;
     mine.plan.ops = plan->n_ops;
+    for (int i = 0; i < plan->n_ops; i++)
+        mine.plan.counts += plan->ops[i].kind == OP_COUNTS;
     memcpy(mine.plan.wire_bytes, totals.wire_bytes, sizeof totals.wire_bytes);
     int64_t *counts = must_alloc((size_t)point->ranks, sizeof *counts), total = 0;
     void *all = NULL;

@@ -9,6 +9,8 @@
  * of each axis, and operations. All three must agree at each point; tokens and model FLOPs must also
  * equal those of the launch's first point of the same sequence (strong scaling) or be proportional
  * to the ranks (weak). With sharded state operations have no closed form: two counts are compared.
+ * With dropless routing the router decides how many bytes go over ep: formula and plan say what even
+ * routing would send, "executed" is as measured.
  */
 #ifndef DRIVER_PROOF_H
 #define DRIVER_PROOF_H
@@ -20,6 +22,7 @@
 /* Work of this rank in one full step, as the executor counted it. */
 struct proof_counts {
     double tokens, model_flops, hardware_flops, ops, wire_bytes[AXIS_COUNT];
+    double counts; /* times that the host waited for counts of rows (dropless routing) */
 };
 
 /* The counters now; subtract two readings to get the work between. */

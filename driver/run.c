@@ -29,7 +29,17 @@ struct planned {
 static int make_plan(void *arg, int rank, struct plan *out)
 {
     const struct planned *planned = arg;
-    return point_plan(planned->job, planned->point, rank, out);
+    const struct point *point = planned->point;
+    struct layout layout;
+    struct policy policy;
+    struct model model;
+    int rc = 0;
+    point_policy(planned->job, point, &model, &policy);
+    policy.pack = policy.pack == CHOICE_ON ? CHOICE_AUTO : policy.pack;
+    TRY(layout_init(&layout, point->nodes, point->ranks_per_node, rank, &point->degrees));
+    TRY(transformer_plan(out, &model, &layout, &policy));
+out:
+    return rc;
 }
 
 /* The plans of all ranks of a point, by one rank: nobody may find out later that they do not fit. */

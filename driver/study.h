@@ -55,8 +55,9 @@ struct study {
     int attention;           /* --attention auto|cudnn|fused: enum attention_choice */
     int recompute;           /* --recompute none|selective|full|mlp */
     int64_t recompute_every; /* --recompute-every n-th layer */
+    bool pack;               /* --pack: values that never live together share memory */
     int64_t bucket;          /* --bucket bytes */
-    char overlap[64];        /* --overlap grad,param,tp,cp|none */
+    char overlap[64];        /* --overlap grad,param,tp,cp,ep,pp|none */
     int cp_kind;             /* --cp-kind ring|allgather|ulysses: enum cp_kind */
     int64_t tp_chunks;       /* --tp-chunks of rows, a product and its call each */
     int64_t shard_stage;     /* --shard-stage 1|2|3 */
@@ -136,7 +137,7 @@ extern const size_t study_n_options;
 int study_parse(struct study *study, int argc, char **argv, bool *help);
 
 /* Whether all gradients are reduced while backward still runs (--overlap); whether `what` of
- * "grad", "param", "tp" overlaps. */
+ * "grad", "param", "tp", "cp", "ep", "pp" overlaps. */
 bool study_overlaps_gradients(const struct study *study);
 bool study_overlaps(const struct study *study, const char *what);
 

@@ -11,6 +11,7 @@
 #include "driver/execute_fence.h"
 #include "driver/execute_graph.h"
 #include "driver/watchdog.h"
+#include "workloads/pack.h"
 
 enum { STEPS = 4 }; /* of a block, the first of which leads in */
 static const double worth_it = 0.995;
@@ -39,12 +40,25 @@ static bool calls_use(const struct plan *plan, int stream, int buffer)
     return false;
 }
 
+/* Of an arena: all of it; of one that others share, as far as calls of any stream reach. */
+static int64_t bytes_to_enrol(const struct plan *plan, int buffer)
+{
+    int64_t most = 0;
+    if (!plan->packed || buffer != BUFFER_ACTIVATION)
+        return plan->bytes[buffer];
+    for (int stream = 1; stream <= plan->n_channels; stream++) {
+        int64_t bytes = pack_called_bytes(plan, stream, buffer);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 /* Windows are of one size on all members; here: on all ranks. */
 static int check_sizes(const struct execute *e, const void *comm)
 {
     int64_t least[PLAN_BUFFERS], most[PLAN_BUFFERS];
-    memcpy(least, e->plan->bytes, sizeof least);
-    memcpy(most, e->plan->bytes, sizeof most);
+    for (int b = 0; b < PLAN_BUFFERS; b++)
+        least[b] = most[b] = bytes_to_enrol(e->plan, b);
     MPI_Allreduce(MPI_IN_PLACE, least, PLAN_BUFFERS, MPI_INT64_T, MPI_MIN, *(const MPI_Comm *)comm);
     MPI_Allreduce(MPI_IN_PLACE, most, PLAN_BUFFERS, MPI_INT64_T, MPI_MAX, *(const MPI_Comm *)comm);
     for (int b = 1; b < PLAN_BUFFERS; b++)
@@ -57,7 +71,7 @@ static int enrol(struct execute *e, struct comm *comm, enum comm_enrolment how)
 {
     int rc = 0;
     for (int b = 1; b < PLAN_BUFFERS; b++) {
-        size_t bytes = (size_t)e->plan->bytes[b];
+        size_t bytes = (size_t)bytes_to_enrol(e->plan, b);
         if (bytes == 0 || !calls_use(e->plan, comm->stream, b))
             continue;
         TRY(comm->type->enrol(comm, e->memory[b], bytes, how));

@@ -12,9 +12,11 @@
 #
 #     SCALESTUDY_RESTARTS   how often it starts again, at most (3)
 #
-# Not started again: what ended in order (0, 7, 9, 10), what was refused (5, 6) or could not be written (8).
+# Not started again: what ended in order (0, 7, 9, 10), what was refused (5, 6) or could not be written (8), and
+# what this script was told to stop: SIGTERM and SIGUSR1 go to LAUNCHER as SIGUSR1, which mpirun and srun hand on,
+# so that the run saves its state and leaves with 11. LAUNCHER is to be one of them, not a shell around it.
 set -uo pipefail
-usage() { sed -n '2,16s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,18s/^# \{0,1\}//p' "$0"; }
 case ${1:-} in
 -h | --help) usage && exit 0 ;;
 esac
@@ -24,15 +26,31 @@ out=$1
 shift
 resume=()
 [ ! -d "$out.parts" ] || resume=(--resume)
+child='' stopping=no hit=no
+stop() { # SIGNAL
+    stopping=yes hit=yes
+    [ -z "$child" ] || kill "-$1" "$child"
+}
+trap 'stop USR1' USR1 TERM
+trap 'stop TERM' INT
 for ((launch = 0; ; launch++)); do
-    "$@" --out "$out" "${resume[@]}"
-    status=$?
-    now=$(date +%s%N)
+    "$@" --out "$out" "${resume[@]}" &
+    child=$!
+    status=127
+    while :; do # a signal ends a wait and not the launch
+        hit=no
+        wait "$child"
+        now_is=$?
+        [ "$now_is" = 127 ] || status=$now_is # 127: nothing is left to wait for
+        [ "$hit" = yes ] || break
+    done
+    now=${EPOCHREALTIME:+${EPOCHREALTIME/[.,]/}000} # bash 5: without another process
+    now=${now:-$(date +%s%N)}
     case $status in
     0 | 5 | 6 | 7 | 8 | 9 | 10) exit "$status" ;;
     esac
     echo "# drill.sh: launch ended with status $status, known at $now" >&2
-    if [ "$launch" -ge "${SCALESTUDY_RESTARTS:-3}" ] || [ ! -d "$out.parts" ]; then
+    if [ "$stopping" = yes ] || [ "$launch" -ge "${SCALESTUDY_RESTARTS:-3}" ] || [ ! -d "$out.parts" ]; then
         exit "$status"
     fi
     echo "detected $now" >>"$out.parts/run.log"

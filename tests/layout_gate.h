@@ -75,12 +75,12 @@ static inline void describe(const struct space_point *point, char *text, size_t 
     snprintf(text, size,
              "%dx%d pp=%d %s tp=%d cp=%d dp=%d shard=%d order %s cp-kind %d stage %d every %d "
              "reshard %d "
-             "prefetch %d rows %d overlap %d%d%d%d chunks %d micro %lld recompute %d copy %d",
+             "prefetch %d rows %d overlap %d%d%d%d%d chunks %d micro %lld recompute %d copy %d",
              point->nodes, point->ranks_per_node, d->pp, schedule_name((int)p->schedule), d->tp,
              d->cp, d->dp, d->shard, d->order, (int)p->cp_kind, p->shard_stage, p->reduce_every,
              p->fsdp_reshard, p->fsdp_prefetch, p->sequence_parallel, p->overlap_gradients,
-             p->overlap_parameters, p->overlap_tensor, p->overlap_context, p->tp_chunks,
-             (long long)p->micro_batch, (int)p->recompute, p->copy_stream);
+             p->overlap_parameters, p->overlap_tensor, p->overlap_context, p->overlap_pipeline,
+             p->tp_chunks, (long long)p->micro_batch, (int)p->recompute, p->copy_stream);
 }
 
 static void visit(void *arg, const struct space_point *point)
@@ -169,11 +169,10 @@ static void all_layouts(int style, int ranks, int64_t tuples, int64_t points)
 static int layout_gate(int style)
 {
     kernels_blas_threads(1);
-    bool llama = style == MODEL_LLAMA; /* fewer kv heads, that ulysses cannot divide as often */
     all_layouts(style, 1, 1, 12);
     all_layouts(style, 2, 5, 402);
-    all_layouts(style, 4, 14, llama ? 3354 : 3462);
-    all_layouts(style, 8, 30, llama ? 9778 : 10164);
+    all_layouts(style, 4, 14, 3462);
+    all_layouts(style, 8, 30, 10164);
     return test_end();
 }
 

@@ -49,6 +49,7 @@ static inline void space_give(struct space *space, struct space_point *point)
     snprintf(point->degrees.order, sizeof point->degrees.order, "%s", orders[i % 3]);
     point->policy.copy_stream = i / 4 % 2 != 0;
     point->policy.overlap_context = i / 3 % 2 == 0;
+    point->policy.overlap_pipeline = i / 5 % 2 == 0;
     if (point->degrees.cp > 1 && point->degrees.shard > 1)
         point->policy.cp_kind = (enum cp_kind)(i % 3);
     static const enum schedule_kind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZB_H1};

@@ -194,6 +194,7 @@ static inline void crew_cover_run(void *arg, int64_t whole_first, int64_t local_
 static inline bool crew_covers(const struct crew *crew, const struct gate_reference *reference)
 {
     const struct degrees *d = &crew->plans[0].layout.degrees;
+    int experts = d->shard > 1 ? 1 : crew->plans[0].layout.group[AXIS_EDP].size; /* sharded whole */
     bool whole = true;
     for (int i = 0; i < reference->plan.n_tensors && whole; i++) {
         const struct plan_tensor *t = &reference->plan.tensors[i];
@@ -212,8 +213,7 @@ static inline bool crew_covers(const struct crew *crew, const struct gate_refere
             }
         for (size_t e = 0; e < n; e++)
             whole =
-                whole && fabs(cover.held[e] - (apart ? crew->plans[0].layout.group[AXIS_EDP].size
-                                                     : d->dp * d->cp / d->shard)) < 1e-9;
+                whole && fabs(cover.held[e] - (apart ? experts : d->dp * d->cp / d->shard)) < 1e-9;
         free(cover.held);
     }
     return whole;

@@ -57,7 +57,7 @@ run_tests() {
     shift
     rm -f "$xml"
     ctest --test-dir "$build/$name" --no-tests=error --output-on-failure --parallel "$jobs" \
-        --schedule-random --output-junit "$xml" "$@" >"$log" 2>&1 </dev/null || rc=$?
+        --output-junit "$xml" "$@" >"$log" 2>&1 </dev/null || rc=$?
     total=$(count tests "$xml") bad=$(count failures "$xml") skipped=$(count skipped "$xml")
     if [ "$rc" != 0 ]; then
         cat "$log"
@@ -71,7 +71,7 @@ run_tests() {
 
 build dev all --preset dev && run_tests dev
 build asan "unit scalereport" --preset asan && run_tests asan --tests-regex '^(unit\.|cli\.test_report(_fit)?$)'
-CC=clang build clang all --preset dev -DCMAKE_BUILD_TYPE=Debug
+CC=clang build clang all --preset dev -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O0
 if command -v nvcc >/dev/null; then
     build cuda "scalestudy scalereport gpu unit_nccl" --preset cuda -DCMAKE_CUDA_ARCHITECTURES=90 \
         -DSCALESTUDY_WERROR=ON && run_tests cuda --tests-regex '^(cli\.test_cuda|unit\.collectives\.test_nccl)$'

@@ -1,69 +1,23 @@
 /*
- * mpirun -np N bench_checkpoint [DEVICE=cpu] [MODEL=tiny] [SAVES=12] [DIR=.] [SHARD=1]
+ * mpirun -np N bench_checkpoint [DEVICE=cpu [MODEL=tiny]] [WORD=VALUE]...
  *
- * What each mode of saving costs beside what it must cost: blocked against the copy that the mode must
- * make (measured here), completion against the larger of copy and disk, steps while draining against
- * quiet ones. Medians of ratios with 95 % intervals from order statistics; modes take turns, forth and
- * back, and the first save of each is left out.
+ *   dir=.  saves=12  shard=1  batch=1 (of a rank)
+ *   modes=sync,staged,snapshot,lazy
+ *   raw=on     a raw write before and after each save; off: no completion floor, saves alone
+ *   drain=0    instead of the above: until so many steps beside a draining save and so many quiet ones
+ *   throttle=0 bytes/s of the writer
+ *
+ * What each mode of saving costs beside what it must cost. Blocked against the copy that the mode must
+ * make, measured in this launch. Completion against the larger of that copy and the mean of the raw
+ * writes just before and behind it: O_DIRECT, several under way, fsync, the same bytes into as many
+ * files by as many processes; A/A is raw against raw. Modes take turns, forth and back, and the first
+ * save of each is left out. Every save has a line as soon as it is over, with where its time went.
+ * Medians with 95 % intervals from order statistics.
  */
 #define _GNU_SOURCE /* fallocate */
-#include "tests/bench/bench_checkpoint_rig.h"
+#include "tests/bench/bench_checkpoint_train.h"
 
-#include <mpi.h>
-
-#include "driver/checkpoint_save.h"
-#include "workloads/transformer.h"
-
-static MPI_Comm world;
-static int rank, size;
-
-struct train {
-    struct model model;
-    struct layout layout;
-    struct plan plan;
-    struct input input;
-    struct execute execute;
-    struct saver saver;
-};
-
-static void train_open(struct train *t, const char *device, const char *name, int shard,
-                       const char *dir)
-{
-    struct degrees degrees = {0};
-    struct policy policy;
-    char text[32] = "";
-    struct backend backend = {.local_rank = rank};
-    memset(t, 0, sizeof *t);
-    must(device_find(device, &backend.device));
-    must(comm_find_for(backend.device, "auto", &backend.comm));
-    must(kernels_find(device, &backend.kernels));
-    kernels_blas_threads(1);
-    must(model_load(&t->model, name));
-    policy_defaults(&policy, &t->model);
-    policy.micro_batch = 1;
-    policy.global_batch = size;
-    policy.dtype = backend.device->runs_host_tasks ? DTYPE_F32 : DTYPE_BF16;
-    policy.copy_stream = !backend.device->runs_host_tasks;
-    if (shard > 1)
-        snprintf(text, sizeof text, "shard=%d", shard);
-    must(layout_parse(text, &degrees));
-    must(layout_init(&t->layout, 1, size, rank, &degrees));
-    must(transformer_plan(&t->plan, &t->model, &t->layout, &policy));
-    must(input_open(&t->input, "synthetic", 1, t->model.vocabulary, t->model.sequence, 0, 0));
-    struct execute_config config = {.plan = &t->plan,
-                                    .backend = &backend,
-                                    .input = &t->input,
-                                    .parent = &world,
-                                    .max_steps = 4,
-                                    .fault = {.drop_op = -1},
-                                    .save_stamps = saver_stamps(&t->plan, backend.device),
-                                    .save_tasks = saver_tasks(&t->plan, backend.device)};
-    must(execute_open(&t->execute, &config));
-    execute_reset(&t->execute, 1);
-    struct saver_config saves = {
-        .execute = &t->execute, .parent = &world, .root = dir, .needs_snapshot = true, .keep = 1};
-    must(saver_open(&t->saver, &saves));
-}
+/* ---- what must be paid ---- */
 
 /* The longest of any rank. */
 static double slowest(double ns)
@@ -71,6 +25,42 @@ static double slowest(double ns)
     MPI_Allreduce(MPI_IN_PLACE, &ns, 1, MPI_DOUBLE, MPI_MAX, world);
     return ns;
 }
+
+/* The bytes of a save from the device to host memory (which 0), or within the device. */
+static double copied(struct train *t, int which)
+{
+    static const int buffers[] = {BUFFER_MASTER, BUFFER_MOMENT1, BUFFER_MOMENT2};
+    struct execute *e = &t->execute;
+    struct saver *s = &t->saver;
+    const struct device_type *type = e->device.type;
+    size_t bytes = (size_t)s->shard.n * sizeof(float);
+    type->sync(&e->device);
+    MPI_Barrier(world);
+    type->stamp(&e->device, DEVICE_COMPUTE, e->save_stamp);
+    for (int a = 0; a < CHECKPOINT_ARRAYS; a++) {
+        int buffer = a == 0 ? t->plan.master : buffers[a];
+        const unsigned char *from = e->memory[buffer] + s->shard.begin * 4;
+        if (which == 0)
+            type->download(&e->device, DEVICE_COMPUTE, s->slot[0].staging[a], from, bytes);
+        else
+            type->upload(&e->device, DEVICE_COMPUTE, s->snapshot[a], from, bytes);
+    }
+    type->stamp(&e->device, DEVICE_COMPUTE, e->save_stamp + 1);
+    type->sync(&e->device);
+    return slowest((double)(type->when(&e->device, e->save_stamp + 1) -
+                            type->when(&e->device, e->save_stamp)));
+}
+
+static double raw(const struct train *t, const struct ask *ask)
+{
+    char path[CHECKPOINT_PATH], file[48];
+    snprintf(file, sizeof file, "raw.%d", rank);
+    checkpoint_path(path, sizeof path, ask->dir, file);
+    MPI_Barrier(world);
+    return slowest(raw_write(path, t->block, t->bytes, true));
+}
+
+/* ---- steps and saves ---- */
 
 static double one_step(struct train *t)
 {
@@ -81,152 +71,254 @@ static double one_step(struct train *t)
     return slowest(ns);
 }
 
-/* The bytes of a save from the device to host memory, and within the device: what must be paid. */
-static void floors(struct train *t, double *copy, double *within, int n)
-{
-    struct execute *e = &t->execute;
-    struct saver *s = &t->saver;
-    const struct device_type *type = e->device.type;
-    static const int buffers[] = {BUFFER_MASTER, BUFFER_MOMENT1, BUFFER_MOMENT2};
-    size_t bytes = (size_t)s->shard.n * sizeof(float);
-    for (int i = 0; i < n; i++) {
-        int64_t stamps[3];
-        type->sync(&e->device);
-        MPI_Barrier(world);
-        for (int which = 0; which < 2; which++) {
-            type->stamp(&e->device, DEVICE_COMPUTE, e->save_stamp + 2 * which);
-            for (int a = 0; a < CHECKPOINT_ARRAYS; a++) {
-                int buffer = a == 0 ? t->plan.master : buffers[a];
-                const unsigned char *from = e->memory[buffer] + s->shard.begin * 4;
-                if (which == 0)
-                    type->download(&e->device, DEVICE_COMPUTE, s->slot[0].staging[a], from, bytes);
-                else
-                    type->upload(&e->device, DEVICE_COMPUTE, s->snapshot[a], from, bytes);
-            }
-            type->stamp(&e->device, DEVICE_COMPUTE, e->save_stamp + 2 * which + 1);
-        }
-        type->sync(&e->device);
-        for (int k = 0; k < 2; k++)
-            stamps[k] = type->when(&e->device, e->save_stamp + 2 * k + 1) -
-                        type->when(&e->device, e->save_stamp + 2 * k);
-        copy[i] = slowest((double)stamps[0]);
-        within[i] = slowest((double)stamps[1]);
-    }
-}
-
-struct figures {
-    double blocked[SAMPLES], complete[SAMPLES], quiet[SAMPLES], drain[SAMPLES];
-    int saves, n_quiet, n_drain;
+struct series {
+    double x[SAMPLES];
+    int n;
 };
 
-static void save_once(struct train *t, enum save_mode mode, struct figures *f, bool keep)
+static void put(struct series *s, double x)
 {
-    int ended = -1, over;
-    for (int i = 0; i < 6; i++) {
+    if (s->n < SAMPLES)
+        s->x[s->n++] = x;
+}
+
+struct figures { /* of one mode */
+    struct series blocked, held, complete, floor, aa, call, quiet, drain, windows;
+};
+
+/* Where the time of a save went, ns, the slowest rank's of each; what follows the notes is rank 0's. */
+enum part { WOKEN, STAGED, POSTED, LANDED, SYNCED, NOTED, TOGETHER, PUBLISHED, PARTS };
+static const char *const part_names[PARTS] = {"woken",   "staged", "posted",   "landed",
+                                              "fsynced", "noted",  "together", "published"};
+
+static void parts(const struct saver_slot *slot, double *ns)
+{
+    const struct checkpoint_save *w = &slot->save;
+    double at[PARTS] = {(double)(w->begin_ns - slot->call_begin_ns),
+                        (double)slot->staged_ns,
+                        (double)(w->posted_ns - slot->call_begin_ns),
+                        (double)(w->landed_ns - slot->call_begin_ns),
+                        (double)(w->end_ns - slot->call_begin_ns),
+                        (double)(slot->noted_ns - slot->call_begin_ns),
+                        rank == 0 ? (double)(slot->together_ns - slot->call_begin_ns) : 0,
+                        (double)slot->complete_ns};
+    MPI_Allreduce(at, ns, PARTS, MPI_DOUBLE, MPI_MAX, world);
+}
+
+struct one {
+    double blocked, held, complete, at[PARTS];
+};
+
+/* Quiet steps, the call and its step, steps until it is over. f may be NULL. */
+static void save_once(struct train *t, enum save_mode mode, int quiet, struct figures *f,
+                      struct one *one)
+{
+    int ended = -1, over, n_drain = 0, from = f ? f->drain.n : 0;
+    struct series window = {.n = 0};
+    for (int i = 0; i < quiet; i++) {
         double ns = one_step(t);
-        if (f->n_quiet < SAMPLES && keep && i > 0)
-            f->quiet[f->n_quiet++] = ns;
+        if (f != NULL && i > 0)
+            put(&f->quiet, ns), put(&window, ns);
     }
     saver_want(&t->saver, 0, mode);
-    for (bool first = true; first || saver_under_way(&t->saver) > 0; first = false) {
-        double ns = one_step(t);
-        int called = saver_collect(&t->saver);
-        if (called >= 0)
-            ns -= slowest((double)t->saver.slot[called].held_ns);
-        if (called >= 0 && t->saver.slot[called].state >= SAVE_PUBLISHED)
-            ended = called;
-        if (f->n_drain < SAMPLES && keep)
-            f->drain[f->n_drain++] = ns;
+    double ns = one_step(t);
+    int called = saver_collect(&t->saver);
+    one->held = slowest((double)t->saver.slot[called].held_ns);
+    if (f != NULL)
+        put(&f->call, ns - one->held);
+    if (t->saver.slot[called].state >= SAVE_PUBLISHED)
+        ended = called;
+    while (saver_under_way(&t->saver) > 0) {
         must(saver_poll(&t->saver, &over));
         ended = over >= 0 ? over : ended;
+        if (saver_under_way(&t->saver) == 0)
+            break;
+        ns = one_step(t);
+        if (f != NULL)
+            put(&f->drain, ns), n_drain++;
     }
-    double blocked = slowest((double)t->saver.slot[ended].blocked_ns);
-    double complete = slowest((double)t->saver.slot[ended].complete_ns);
-    if (keep && f->saves < SAMPLES) {
-        f->blocked[f->saves] = blocked;
-        f->complete[f->saves++] = complete;
-    }
+    const struct saver_slot *slot = &t->saver.slot[ended];
+    if (slot->state == SAVE_LOST)
+        die(FAIL_FILE, "%s", slot->why);
+    one->blocked = slowest((double)slot->blocked_ns);
+    one->complete = slowest((double)slot->complete_ns);
+    parts(slot, one->at);
+    if (n_drain > 0 && window.n > 0)
+        put(&f->windows,
+            stats_median(f->drain.x + from, f->drain.n - from) / stats_median(window.x, window.n));
     must(saver_poll(&t->saver, NULL));
 }
 
-static void scaled(double *to, const double *from, int n, double by)
+static void say_save(int mode, int i, const struct one *one, double copy, double floor_ns)
 {
-    for (int i = 0; i < n; i++)
-        to[i] = from[i] / by;
+    if (rank != 0)
+        return;
+    printf("%-8s %3d  blocked %9.3f ms", save_mode_name(mode), i, one->blocked / 1e6);
+    if (copy > 0)
+        printf(" (%.3f of the copy)", one->blocked / copy);
+    printf("  complete %9.2f ms", one->complete / 1e6);
+    if (floor_ns > 0)
+        printf(" (%.3f of %.2f)", one->complete / floor_ns, floor_ns / 1e6);
+    printf(" ");
+    for (int p = 0; p < PARTS; p++)
+        printf(" %s %.1f", part_names[p], one->at[p] / 1e6);
+    printf("\n");
+    fflush(stdout);
 }
 
-static void print_mode(int mode, const struct figures *f, double floor_ns, double complete_floor)
+/* ---- modes in turn ---- */
+
+static void scaled(double *to, const struct series *from, const double *by, double all)
 {
-    double values[SAMPLES];
-    char what[96];
+    for (int i = 0; i < from->n; i++)
+        to[i] = from->x[i] / (by ? by[i] : all);
+}
+
+static void print_steps(const struct figures *f, const char *what)
+{
+    char line[96];
     struct stats_interval d, q;
-    printf("# %s\n", save_mode_name(mode));
-    print_ms("blocked", f->blocked, f->saves);
-    if (floor_ns > 0) {
-        scaled(values, f->blocked, f->saves, floor_ns);
-        print_ratio("blocked / the copy it must make", values, f->saves);
-    }
-    print_ms("complete", f->complete, f->saves);
-    scaled(values, f->complete, f->saves, complete_floor);
-    print_ratio("complete / max(copy, disk)", values, f->saves);
-    stats_quantile_interval(f->drain, f->n_drain, 0.5, 0.95, &d);
-    stats_quantile_interval(f->quiet, f->n_quiet, 0.5, 0.95, &q);
-    snprintf(what, sizeof what, "median step draining (%d) / quiet (%d)", f->n_drain, f->n_quiet);
-    printf("%-58s %8.4f  %8.4f .. %8.4f   p99 %.3f, blocked/step %.4f\n", what, d.value / q.value,
+    if (f->drain.n == 0)
+        return;
+    stats_quantile_interval(f->drain.x, f->drain.n, 0.5, 0.95, &d);
+    stats_quantile_interval(f->quiet.x, f->quiet.n, 0.5, 0.95, &q);
+    snprintf(line, sizeof line, "%s: median of %d steps / %d quiet", what, f->drain.n, f->quiet.n);
+    printf("%-58s %8.4f  %8.4f .. %8.4f   p99 %.4f, quiet step %.3f ms\n", line, d.value / q.value,
            d.low / q.high, d.high / q.low,
-           stats_quantile(f->drain, f->n_drain, 0.99) / stats_quantile(f->quiet, f->n_quiet, 0.99),
-           stats_median(f->blocked, f->saves) / q.value);
+           stats_quantile(f->drain.x, f->drain.n, 0.99) /
+               stats_quantile(f->quiet.x, f->quiet.n, 0.99),
+           q.value / 1e6);
+    print_ratio("  the same, each save against the quiet steps before it", f->windows.x,
+                f->windows.n);
+    printf("%-58s %8.4f\n", "  step of the call, without what it was held",
+           stats_median(f->call.x, f->call.n) / q.value);
 }
 
-static void modes(const char *device, const char *name, int saves, const char *dir, int shard)
+static void print_mode(int mode, const struct figures *f, double copy)
 {
-    static struct train t;
+    static double values[SAMPLES];
+    printf("# %s\n", save_mode_name(mode));
+    print_ms("blocked", f->blocked.x, f->blocked.n);
+    if (copy > 0) {
+        scaled(values, &f->blocked, NULL, copy);
+        print_ratio("blocked / the copy it must make", values, f->blocked.n);
+    }
+    scaled(values, &f->blocked, NULL, stats_median(f->quiet.x, f->quiet.n));
+    print_ratio("blocked / quiet step", values, f->blocked.n);
+    print_ms("complete", f->complete.x, f->complete.n);
+    if (f->floor.n > 0) {
+        scaled(values, &f->complete, f->floor.x, 0);
+        print_ratio("complete / max(copy, raw)", values, f->complete.n);
+        print_ratio("  A/A: raw behind / raw before", f->aa.x, f->aa.n);
+    }
+    print_steps(f, "draining");
+    fflush(stdout);
+}
+
+struct floors {
+    double copy[SAVE_MODES]; /* what a mode cannot but make; 0: none */
+    double to_host;
+};
+
+static void measure_floors(struct train *t, struct floors *floors)
+{
+    enum { COPIES = 11 };
+    double host[COPIES], within[COPIES];
+    for (int i = 0; i < COPIES; i++) {
+        host[i] = copied(t, 0);
+        within[i] = copied(t, 1);
+    }
+    memset(floors, 0, sizeof *floors);
+    floors->copy[SAVE_STAGED] = floors->to_host = stats_median(host, COPIES);
+    floors->copy[SAVE_SNAPSHOT] = stats_median(within, COPIES);
+    if (rank == 0)
+        printf("# floors: to host memory %.3f ms (%.2f GB/s), within the device %.3f ms (%.1f "
+               "GB/s)\n",
+               floors->to_host / 1e6, (double)t->bytes / floors->to_host,
+               floors->copy[SAVE_SNAPSHOT] / 1e6, (double)t->bytes / floors->copy[SAVE_SNAPSHOT]);
+    fflush(stdout);
+}
+
+static void in_turn(struct train *t, const struct ask *ask, const struct floors *floors)
+{
     static struct figures figures[SAVE_MODES];
-    double copy[21], within[21], disk[5];
-    char path[CHECKPOINT_PATH], file[48];
-    train_open(&t, device, name, shard, dir);
-    floors(&t, copy, within, 21);
-    snprintf(file, sizeof file, "bench_checkpoint.raw.%d", rank);
-    checkpoint_path(path, sizeof path, dir, file);
-    int64_t bytes = CHECKPOINT_ARRAYS * checkpoint_padded(&t.saver.shard) * 4;
-    for (int i = 0; i < 5; i++) {
-        MPI_Barrier(world);
-        disk[i] = slowest(raw_write(path, t.saver.slot[0].memory, bytes, true));
+    double before = ask->raw ? raw(t, ask) : 0;
+    for (int i = 0; i <= ask->saves; i++)
+        for (int k = 0; k < ask->n_modes; k++) {
+            int mode = ask->mode[i % 2 ? ask->n_modes - 1 - k : k];
+            struct figures *f = &figures[mode];
+            struct one one;
+            save_once(t, (enum save_mode)mode, 6, i > 0 ? f : NULL, &one);
+            double behind = ask->raw ? raw(t, ask) : 0, disk = (before + behind) / 2;
+            double floor_ns = disk > floors->to_host || disk <= 0 ? disk : floors->to_host;
+            say_save(mode, i, &one, floors->copy[mode], floor_ns);
+            if (i > 0) {
+                put(&f->blocked, one.blocked);
+                put(&f->complete, one.complete);
+            }
+            if (i > 0 && ask->raw) {
+                put(&f->floor, floor_ns);
+                put(&f->aa, behind / before);
+            }
+            before = behind;
+        }
+    for (int k = 0; k < ask->n_modes && rank == 0; k++)
+        print_mode(ask->mode[k], &figures[ask->mode[k]], floors->copy[ask->mode[k]]);
+}
+
+/* ---- steps beside a draining save ---- */
+
+static void draining(struct train *t, const struct ask *ask, const struct floors *floors)
+{
+    for (int k = 0; k < ask->n_modes; k++) {
+        static struct figures f;
+        struct one one;
+        int mode = ask->mode[k], quiet = 20;
+        memset(&f, 0, sizeof f);
+        save_once(t, (enum save_mode)mode, 10, NULL, &one);
+        for (int i = 1; f.drain.n < ask->drain || f.quiet.n < ask->drain; i++) {
+            int had = f.drain.n;
+            save_once(t, (enum save_mode)mode, quiet, &f, &one);
+            quiet = f.drain.n - had < 20 ? 20 : f.drain.n - had + 1;
+            say_save(mode, i, &one, floors->copy[mode], 0);
+            if (f.drain.n == had && i >= 20)
+                break; /* saves of this mode are over before a step is */
+        }
+        if (rank == 0)
+            print_steps(&f, save_mode_name(mode));
+        fflush(stdout);
     }
-    for (int i = 0; i <= saves; i++)
-        for (int mode = 0; mode < SAVE_MODES; mode++)
-            save_once(&t, (enum save_mode)(i % 2 ? SAVE_MODES - 1 - mode : mode),
-                      &figures[i % 2 ? SAVE_MODES - 1 - mode : mode], i > 0);
-    double to_host = stats_median(copy, 21), to_disk = stats_median(disk, 5);
-    double floor_of[SAVE_MODES] = {0, to_host, stats_median(within, 21), 0};
-    if (rank == 0) {
-        printf("# %s on %s, %d ranks, %.4f GB a rank, %d saves behind the first\n", name, device,
-               size, (double)bytes / 1e9, saves);
-        printf(
-            "# floors: to host memory %.3f ms (%.2f GB/s), within the device %.3f ms (%.1f GB/s), "
-            "disk %.2f ms (%.3f GB/s a rank)\n",
-            to_host / 1e6, (double)bytes / to_host, floor_of[SAVE_SNAPSHOT] / 1e6,
-            (double)bytes / floor_of[SAVE_SNAPSHOT], to_disk / 1e6, (double)bytes / to_disk);
-        for (int mode = 0; mode < SAVE_MODES; mode++)
-            print_mode(mode, &figures[mode], floor_of[mode], to_host > to_disk ? to_host : to_disk);
-    }
-    saver_close(&t.saver);
-    execute_close(&t.execute);
-    input_close(&t.input);
-    plan_release(&t.plan);
 }
 
 int main(int argc, char **argv)
 {
+    static struct train t;
+    struct floors floors;
     int provided;
-    char root[CHECKPOINT_PATH];
+    struct ask ask = {.device = argc > 1 ? argv[1] : "cpu",
+                      .model = argc > 2 ? argv[2] : "tiny",
+                      .saves = 12,
+                      .shard = 1,
+                      .batch = 1,
+                      .raw = true};
     MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
     MPI_Comm_dup(MPI_COMM_WORLD, &world);
     MPI_Comm_rank(world, &rank);
     MPI_Comm_size(world, &size);
-    checkpoint_path(root, sizeof root, argc > 4 ? argv[4] : ".", "bench_checkpoint.d");
-    modes(argc > 1 ? argv[1] : "cpu", argc > 2 ? argv[2] : "tiny", argc > 3 ? atoi(argv[3]) : 12,
-          root, argc > 5 ? atoi(argv[5]) : 1);
+    checkpoint_path(ask.dir, sizeof ask.dir, ".", "bench_checkpoint.d");
+    read_modes(&ask, "sync,staged,snapshot,lazy");
+    for (int i = 3; i < argc; i++)
+        read_word(&ask, argv[i]);
+    train_open(&t, &ask);
+    if (rank == 0)
+        printf("# %s on %s, %d ranks, %.4f GB a rank, %d saves behind the first\n", ask.model,
+               ask.device, size, (double)t.bytes / 1e9, ask.saves);
+    measure_floors(&t, &floors);
+    if (ask.drain > 0)
+        draining(&t, &ask, &floors);
+    else
+        in_turn(&t, &ask, &floors);
+    train_close(&t);
     MPI_Comm_free(&world);
     MPI_Finalize();
     return 0;

@@ -15,7 +15,7 @@
 #include "base/units.h"
 #include "workloads/checkpoint_pipe.h"
 
-enum { SAMPLES = 1000, CHUNK = 16 << 20 };
+enum { SAMPLES = 4000, CHUNK = 16 << 20 };
 
 static inline void must(int rc)
 {

@@ -123,9 +123,9 @@ static void write_pairs(int64_t bytes, int pairs, const char *dir)
     printf("# %.1f MiB, %d pairs behind the first, O_DIRECT %s\n", (double)all / 1048576, n,
            p.save.was_direct ? "yes" : "NO");
     print_ms("checkpoint path", path_ns, n);
-    print_ms("raw, four under way", raw, n);
+    print_ms("raw, several under way", raw, n);
     print_ms("raw, plain pwrite", plain, n);
-    print_ratio("speed of the path / raw, four under way", ratio, n);
+    print_ratio("speed of the path / raw, several under way", ratio, n);
     print_ratio("  A/A: raw / raw", aa, n);
     print_ratio("speed of the path / raw, plain pwrite", plain_ratio, n);
     print_ratio("speed with making the layout / raw", with, n);

@@ -3,7 +3,11 @@
  * this run: memory-bound ones as a share of a device-to-device copy, matrix products against a bare
  * cuBLASLt loop, fused attention against cuDNN.
  *
- *     bench_gpu_kernels [124m|774m|1558m] [memory|gemm|attention] [rounds]
+ *     bench_gpu_kernels [124m|774m|1558m] [memory|gemm|matmul|attention] [rounds]
+ *
+ * gemm: the products of a step, with its biases and fp32 sums; matmul: the same sizes into bf16, as
+ * torch.matmul makes them. BENCH_TURNS: a line is measured for each line on stdin (torch_kernels.py);
+ * BENCH_CHOICES: what was chosen is printed.
  *
  * Products take the algorithm that a search at set-up finds (GEMM_SEARCH=off: the first).
  * Data are normals (zeros are faster than anything that trains). A time is the median of `rounds`,
@@ -270,9 +274,11 @@ static void product_line(struct bench *b, const struct product *p, double times,
     bench_take(b, 2, p->add ? DTYPE_F32 : DTYPE_BF16, p->m * p->n);
     if (p->bias)
         bench_take(b, 3, DTYPE_BF16, p->n);
-    double bare = bare_product(b, p), ours = bench_op(b, OP_GEMM);
+    bench_turn();
+    bool alone = bench_in_turn(); /* the other program is what it is compared with */
+    double bare = alone ? (double)NAN : bare_product(b, p), ours = bench_op(b, OP_GEMM);
     ours = (ours + bench_op(b, OP_GEMM)) / 2;
-    bare = (bare + bare_product(b, p)) / 2;
+    bare = alone ? bare : (bare + bare_product(b, p)) / 2;
     printf("%-16s %6lld x %6lld x %6lld %c%c%s %9.1f us %6.0f TFLOP/s  bare %6.0f, ratio %.3f\n",
            p->name, (long long)p->m, (long long)p->n, (long long)p->k, p->trans_a ? 't' : 'n',
            p->trans_b ? 't' : 'n',
@@ -284,7 +290,8 @@ static void product_line(struct bench *b, const struct product *p, double times,
     bench_clear(b);
 }
 
-static void bench_gemm(struct bench *b, const struct shape *s)
+/* `plain`: into bf16, nothing added. */
+static void bench_gemm(struct bench *b, const struct shape *s, bool plain)
 {
     int64_t r = s->batch * SEQUENCE, h = s->hidden;
     double total[3] = {0};
@@ -308,7 +315,10 @@ static void bench_gemm(struct bench *b, const struct shape *s)
     };
     for (size_t i = 0; i < sizeof products / sizeof products[0]; i++) {
         bool of_layer = strncmp(products[i].name, "logits", 6) != 0;
-        product_line(b, &products[i], i == 0 ? 0 : of_layer ? s->layers : 1, total);
+        struct product p = products[i];
+        p.bias = p.bias && !plain;
+        p.add = p.add && !plain;
+        product_line(b, &p, i == 0 ? 0 : of_layer ? s->layers : 1, total);
     }
     printf("%-16s %9.1f us %6.0f TFLOP/s  bare %6.0f, ratio %.3f\n", "of a step", total[1] * 1e6,
            total[0] / total[1] / 1e12, total[0] / total[2] / 1e12, total[2] / total[1]);
@@ -343,6 +353,7 @@ static void attention_line(struct bench *b, const struct shape_attention *s)
     for (int backward = 0; backward < 2; backward++) {
         enum op_kind kind = backward ? OP_ATTENTION_GRAD : OP_ATTENTION;
         double flops = (backward ? 10 : 4) * pairs; /* backward makes the scores again */
+        bench_turn();
         double cudnn = attention_time(b, kind, ATTENTION_CUDNN, s);
         double fused = attention_time(b, kind, ATTENTION_FUSED, s);
         printf("%-15s b %2lld s %5lld heads %2d/%2d x %3d  cuDNN %9.1f us %5.0f TFLOP/s  fused "
@@ -381,12 +392,15 @@ int main(int argc, char **argv)
         return rc;
     const char *search = getenv("GEMM_SEARCH");
     b.context.search = search == NULL || strcmp(search, "off") != 0;
+    setvbuf(stdout, NULL, _IOLBF, 0);
     printf("gpt2-%s, %lld x %d tokens, bf16, median of %d\n", s->name, (long long)s->batch,
            SEQUENCE, b.rounds);
     if (part[0] == '\0' || strcmp(part, "memory") == 0)
         bench_memory(&b, s);
     if (part[0] == '\0' || strcmp(part, "gemm") == 0)
-        bench_gemm(&b, s);
+        bench_gemm(&b, s, false);
+    if (strcmp(part, "matmul") == 0)
+        bench_gemm(&b, s, true);
     if (part[0] == '\0' || strcmp(part, "attention") == 0)
         bench_attention(&b, s);
     bench_close(&b);

@@ -37,6 +37,23 @@ expect_exit 0
 run mpi 2 "$bin/scalestudy" --layout 2x1 --device timed --topology here.yaml --model tiny --validate
 expect_exit 6 # one node was measured
 
+# Floors of a study of the same work, each with its source.
+run mpi 2 "$bin/scalestudy" --layout 1x2 --points 1x2 --model tiny --check off -w 1 --min-steps 5 --max-steps 5 --max-seconds 1 --out s.h5
+expect_exit 0
+run "$bin/scalereport" s.h5
+check "no floors without ceilings" test "$(grep -c "# floors" "$scratch/stdout")" = 0
+run "$bin/scalereport" s.h5 --ceilings c.h5
+expect_exit 0
+said "dp=2 +- +gemm +198 .* FLOPs_at_.*(peak|calibrated_GEMM)"
+said "dp=2 +- +attention-grad +16 .* alone,_calibrated"
+said "dp=2 +- +norm +34 .* bytes_at_.*_GB/s,_calibrated_copy"
+said "dp=2 +dp +all-reduce .* such_calls_of_2_ranks,_calibrated"
+run "$bin/scalereport" s.h5 --ceilings c.h5 --json
+expect_stdout '"floors"' '"source": "alone, calibrated"'
+refuses 6 "--ceilings: s.h5 has none: wanted a file that \"scalestudy calibrate\" wrote" "$bin/scalereport" s.h5 --ceilings s.h5
+refuses 8 "nothere.h5" "$bin/scalereport" s.h5 --ceilings nothere.h5
+rm -f s.h5
+
 # One rank has no peer, and says so.
 run "$bin/scalestudy" calibrate --layout 1x1 --model tiny --block 1 --checkpoint-dir . --topology-out alone.yaml --out a.h5
 expect_exit 0

@@ -9,7 +9,7 @@ if [ "${2:-}" = --deep ] || [ "${SCALESTUDY_DEEP:-0}" = 1 ]; then kills_wanted=2
 study=$bin/scalestudy
 seed=${SEED:-$$}
 RANDOM=$seed
-steps_of() { find D -name manifest.json 2>/dev/null | sed -E 's/.*step-0*([0-9]+).*/\1/' | sort -n; }
+steps_of() { find D -path 'D/step-*/manifest.json' 2>/dev/null | sed -E 's/.*step-0*([0-9]+).*/\1/' | sort -n; }
 
 # Every rank and the launcher die at once: they are one session.
 kill_job() { kill -KILL -- "-$1" 2>/dev/null; }
@@ -74,5 +74,6 @@ run mpi 2 "$study" --layout 1x2 --points 1x2 -w 1 --min-steps 1 --max-steps 1 --
     --checkpoint-dir D --checkpoint-saves 1 --resume-from D --out last.h5
 expect_exit 0
 check "nothing half is left" test -z "$(find D -name '*.tmp')"
+check "what was being removed is gone" test "$(find D -maxdepth 1 -name 'step-*' | wc -l)" = "$(steps_of | wc -l)"
 echo "$kills kills, $during_load while loading, $folders with files under way, $published with news, $empty before any"
 finish

@@ -33,7 +33,7 @@ import h5py
 import numpy
 
 f = h5py.File("a.h5", "r")
-assert f.attrs["schema"] == 3 and f.attrs["formula_version"] == 1, dict(f.attrs)
+assert f.attrs["schema"] == 4 and f.attrs["formula_version"] == 1, dict(f.attrs)
 assert f.attrs["format"] == b"scalestudy study"
 assert f["study"].attrs["model"] == b"tiny"
 assert sorted(f["points"]) == ["000", "001", "002"]

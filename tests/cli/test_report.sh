@@ -125,7 +125,7 @@ expect_exit 0
 expect_stdout "usage: scalereport" --csv --json --version "scalereport fit a.h5" "scalereport table.csv" "scalereport import"
 run "$report" --version
 expect_exit 0
-expect_stdout "scalereport " "file schema 3" "json schema 1" "gsl " "jansson "
+expect_stdout "scalereport " "file schema 4" "json schema 1" "gsl " "jansson "
 
 # Refusals: one line, the right code.
 refuses 6 "no study file" "$report"

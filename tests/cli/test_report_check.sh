@@ -11,7 +11,7 @@ check "scalereport needs no MPI and no fast BLAS at run time" \
 TIMEFORMAT=%R
 seconds=$({ time "$report" check --layout 512x8 --parallel tp=8,shard=512 --model llama-70b -d bf16 \
     >large 2>err; } 2>&1)
-check "4,096 ranks of llama-70b are checked" grep -q '^# 4096 ranks in 1 classes' large
+check "4,096 ranks of llama-70b are checked" grep -q '^# 4096 ranks in 1 class of' large
 check "they all meet their partners" grep -q 'calls: all meet their partners, also one at a time' large
 check "tp stays inside the node" awk '$1 == "tp" && $3 > 0 && $4 == 0 {found = 1} END {exit !found}' large
 check "shard crosses nodes alone" awk '$1 == "shard" && NF == 4 && $3 == 0 && $4 > 0 {found = 1} END {exit !found}' large
@@ -36,9 +36,14 @@ check "volume of FSDP in three micro-batches" awk '
 
 # Several layouts, and what a policy changes.
 "$report" check --layout 2x4 --parallel dp=8 --parallel tp=2,shard=2 --parallel shard=8 >several
-check "a table for each layout" test "$(grep -c 'classes of equal calls' several)" = 3
-"$report" check --layout 1x4 --parallel shard=4 --global-batch 32 --reduce last >last
-"$report" check --layout 1x4 --parallel shard=4 --global-batch 32 --reduce every >every
+check "a table for each layout" test "$(grep -c 'of equal calls' several)" = 3
+"$report" check --layout 1x4 --parallel shard=4 --global-batch 32 --reduce last --pack off >last
+"$report" check --layout 1x4 --parallel shard=4 --global-batch 32 --reduce every --pack off >every
+"$report" check --layout 1x4 --parallel shard=4 --global-batch 32 --reduce every >packed
+check "values that do not live together share memory" test \
+    "$(awk '$1 == "all" { print $2 }' packed)" -lt "$(awk '$1 == "all" { print $2 }' every)"
+check "and it is said what lived where most did" grep -q '^# packed: .* live together, at op' packed
+check "--pack off says nothing of it" test "$(grep -c '^# packed' every)" = 0
 check "whole gradients are held where they are reduced in the last micro-batch" \
     test "$(awk '$1 == "gradient" {print $2}' last)" -gt "$(awk '$1 == "gradient" {print $2}' every)"
 
@@ -56,7 +61,7 @@ refused 'tp=2 does not divide the heads, 25 of model gpt2-1558m; choose tp=1 or 
     --layout 1x2 --parallel tp=2 --model gpt2-1558m
 refused 'shard=3 does not divide dp=8' --layout 1x8 --parallel shard=3
 refused '"tpp=2" is no degree' --layout 1x8 --parallel tpp=2
-refused 'found "all", wanted some of grad,param,tp,cp, or none' --layout 1x2 --overlap all
+refused 'found "all", wanted some of grad,param,tp,cp,ep,pp, or none' --layout 1x2 --overlap all
 refused 'wanted nodes x ranks such as 64x8' --layout 8
 refused 'takes options alone, found "file.h5"' --layout 1x2 file.h5
 refused 'do not split over 2 replicas' --layout 1x2 --global-batch 3 --micro-batch 1

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 
 study=$bin/scalestudy report=$bin/scalereport
-quick=(-w 2 --min-steps 5 --max-steps 5)
+quick=(--sequence 16 -w 2 --min-steps 5 --max-steps 5)
 
 # column NAME FILE: that column of the CSV, one value a line, in the order of points.
 column() {
@@ -20,7 +20,6 @@ refuses 6 "did you mean --model?" mpi 2 "$study" --layout 2x1 --modle tiny
 refuses 6 "7 samples do not split" mpi 2 "$study" --layout 2x1 --global-batch 7
 refuses 6 "8x1" mpi 2 "$study" --layout 2x1 --points 8x1
 refuses 6 "tp=2" mpi 2 "$study" --layout 1x2 --parallel tp=2 --points 1x1
-refuses 5 "dropless" mpi 1 "$study" --layout 1x1 --model tiny-moe --routing learned --capacity none
 refuses 5 "cuda" mpi 2 "$study" --layout 2x1 --device cuda
 refuses 6 "\"cpu\" has no tf32" mpi 2 "$study" --layout 2x1 --device cpu --dtype tf32
 refuses 8 "input: cannot read x: No such file" mpi 2 "$study" --layout 2x1 --input file:x
@@ -82,7 +81,7 @@ expect_exit 0
 expect_stdout "tokens/s" "EMULATED" "fewer than three launches"
 
 # ---- below a node, weak, from memory, in a study file ----
-printf 'layout: 2x2\npoints: 1x1,1x2,2x2\nscaling: weak\ninput: memory\noverlap: none\nwarm-up: 2\nmin-steps: 5\nmax-steps: 5\n' >study.yaml
+printf 'layout: 2x2\npoints: 1x1,1x2,2x2\nsequence: 16\nscaling: weak\ninput: memory\noverlap: none\nwarm-up: 2\nmin-steps: 5\nmax-steps: 5\n' >study.yaml
 run mpi 4 "$study" --study study.yaml --base alone --out b.h5
 expect_exit 0
 check "points below a node" test "$(column ranks b.h5 | tr '\n' ' ')" = "1 2 4 "
@@ -97,19 +96,19 @@ expect_stderr "gate:"
 check "its data is kept" test "$(column n_iter c.h5)" = 5
 check "it is invalid" test "$(column valid c.h5)" = 0
 for op in 0 2 3 4 5 12; do # zero, input, embed, norm, gemm, a later one
-    run mpi 1 "$study" --layout 1x1 "${quick[@]}" --sequence 16 --check=off --test-drop-op $op --out "d$op.h5"
+    run mpi 1 "$study" --layout 1x1 "${quick[@]}" --check=off --test-drop-op $op --out "d$op.h5"
     expect_exit 7
     expect_stderr "work: "
 done
 
 # ---- a long step of short operations is no timeout ----
-run mpi 1 "$study" --layout 1x1 -w 0 --min-steps 1 --max-steps 1 --block 1 --global-batch 256 --check=off --timeout 1s --out t.h5
+run mpi 1 "$study" --layout 1x1 -w 0 --min-steps 1 --max-steps 1 --block 1 --global-batch 128 --check=off --timeout 0.5s --out t.h5
 expect_exit 0
 
 # ---- a delay in one collective appears in all three measures of exposed communication ----
-run mpi 2 "$study" --layout 1x2 --points 1x2 -w 2 --min-steps 20 --max-steps 20 --check=off --out e.h5
+run mpi 2 "$study" --layout 1x2 --points 1x2 --sequence 16 -w 2 --min-steps 12 --max-steps 12 --check=off --out e.h5
 expect_exit 0
-run mpi 2 "$study" --layout 1x2 --points 1x2 -w 2 --min-steps 20 --max-steps 20 --check=off --test-delay 200ms --out f.h5
+run mpi 2 "$study" --layout 1x2 --points 1x2 --sequence 16 -w 2 --min-steps 12 --max-steps 12 --check=off --test-delay 200ms --out f.h5
 expect_exit 0
 for measure in stall interval counterfactual; do
     before=$(column exposed_${measure}_ms e.h5) after=$(column exposed_${measure}_ms f.h5)

@@ -1,12 +1,15 @@
 #!/usr/bin/python3
-# Made reference_tiny.txt and reference_tiny-llama.txt, once, from the top of the tree:
+# Made the files reference_*.txt, once, from the top of the tree:
 #   python3 tests/golden/reference.py tiny > tests/golden/reference_tiny.txt
 #   python3 tests/golden/reference.py tiny-llama > tests/golden/reference_tiny-llama.txt
+#   python3 tests/golden/reference.py tiny-moe 1 > tests/golden/reference_tiny-moe.txt
+#   python3 tests/golden/reference.py tiny-moe none > tests/golden/reference_tiny-moe-dropless.txt
 # (Debian 12: apt-get install python3-torch python3-yaml). Not part of any build or test.
 """Five training steps of a model by PyTorch: a second opinion on loss, gradients and AdamW.
 
 Nothing here is translated from the C kernels: autograd, torch.optim.AdamW and clip_grad_norm_ do the
-work. Only the inputs are shared by definition, and so written here again in numpy: the generator
+work; layers of experts compute every expert for every token and leave out what a token did not take.
+Only the inputs are shared by definition, and so written here again in numpy: the generator
 (base/rng.h), the synthetic samples (workloads/input.h) and the initial values.
 """
 import math
@@ -20,6 +23,7 @@ import yaml
 SEED, BATCH, STEPS, PADDING = 1, 8, 5, 0.25
 LR, LR_MIN, WARM_UP, DECAY_STEPS = 1e-3, 1e-4, 2, 10
 BETAS, EPSILON, WEIGHT_DECAY, CLIP = (0.9, 0.95), 1e-8, 0.1, 1.0
+BALANCE = 0.01
 
 # ---- the generator: 64-bit integers that wrap around ----
 U = np.uint64
@@ -91,8 +95,15 @@ def llama_shapes(m):
     for n in range(m["layers"]):
         out.update({
             f"h.{n}.ln_1.weight": (h,), f"h.{n}.attn.qkv.weight": (rows, h),
-            f"h.{n}.attn.proj.weight": (h, m["heads"] * width), f"h.{n}.ln_2.weight": (h,),
-            f"h.{n}.mlp.gate_up.weight": (2 * f, h), f"h.{n}.mlp.proj.weight": (h, f)})
+            f"h.{n}.attn.proj.weight": (h, m["heads"] * width), f"h.{n}.ln_2.weight": (h,)})
+        if "experts" not in m:
+            out.update({
+                f"h.{n}.mlp.gate_up.weight": (2 * f, h), f"h.{n}.mlp.proj.weight": (h, f)})
+            continue
+        out[f"h.{n}.router.weight"] = (m["experts"], h)
+        for e in range(m["experts"]):
+            out[f"h.{n}.experts.{e}.gate_up.weight"] = (2 * m["expert-ffn"], h)
+            out[f"h.{n}.experts.{e}.proj.weight"] = (h, m["expert-ffn"])
     out.update({"ln_f.weight": (h,), "head.weight": (m["vocabulary"], h)})
     return out
 
@@ -177,15 +188,45 @@ def llama_block(p, name, x, m):
     y = (scores.masked_fill(future, -math.inf).softmax(-1) @ v).transpose(1, 2)
     x = x + F.linear(y.reshape(batch, length, -1), p[name + "attn.proj.weight"])
     y = rms_norm(x, p[name + "ln_2.weight"])
-    gate, up = F.linear(y, p[name + "mlp.gate_up.weight"]).chunk(2, -1)
-    return x + F.linear(F.silu(gate) * up, p[name + "mlp.proj.weight"])
+    if "experts" in m:
+        y, balance = experts(p, name, y, m)
+        return x + y, balance
+    return x + gated(y, p[name + "mlp.gate_up.weight"], p[name + "mlp.proj.weight"]), 0
+
+
+def gated(y, gate_up, proj):
+    gate, up = F.linear(y, gate_up).chunk(2, -1)
+    return F.linear(F.silu(gate) * up, proj)
+
+
+def experts(p, name, y, m):
+    """The K experts of each token, of which an expert takes the first of a sequence that it has room
+    for, weighted by their softmax over the taken ones; and the load-balance loss (Fedus et al. 2021,
+    eq. 4) of every sequence, times its length, summed."""
+    n, k, length = m["experts"], m["top-k"], y.shape[1]
+    logits = F.linear(y, p[name + "router.weight"])
+    share = logits.softmax(-1)
+    taken = torch.zeros_like(share).scatter(-1, logits.topk(k).indices, 1.0)
+    best = logits.detach().sort(-1, descending=True).values
+    m["closest"] = min(m["closest"], (best[..., k - 1] - best[..., k]).min().item())
+    gates = share * taken / (share * taken).sum(-1, keepdim=True)
+    if m["capacity"] is not None:
+        room = min(length, math.ceil(m["capacity"] * k * length / n))
+        kept = taken * (taken.cumsum(1) <= room)
+        m["dropped"] += int((taken - kept).sum())
+        gates = gates * kept
+    out = sum(gates[..., e, None] * gated(y, p[f"{name}experts.{e}.gate_up.weight"],
+                                          p[f"{name}experts.{e}.proj.weight"]) for e in range(n))
+    balance = length * n * (taken.mean(1) / k * share.mean(1)).sum()
+    return out, balance
 
 
 def llama_logits(p, m, tokens):
-    x = F.embedding(tokens, p["wte.weight"])
+    x, balance = F.embedding(tokens, p["wte.weight"]), 0
     for n in range(m["layers"]):
-        x = llama_block(p, f"h.{n}.", x, m)
-    return F.linear(rms_norm(x, p["ln_f.weight"]), p["head.weight"])
+        x, more = llama_block(p, f"h.{n}.", x, m)
+        balance = balance + more
+    return F.linear(rms_norm(x, p["ln_f.weight"]), p["head.weight"]), balance
 
 
 def gpt2_logits(p, m, tokens):
@@ -193,13 +234,14 @@ def gpt2_logits(p, m, tokens):
     for n in range(m["layers"]):
         x = block(p, f"h.{n}.", x, m["heads"])
     x = F.layer_norm(x, (m["hidden"],), p["ln_f.weight"], p["ln_f.bias"], 1e-5)
-    return F.linear(x, p["wte.weight"])
+    return F.linear(x, p["wte.weight"]), 0
 
 
 def loss_of(p, m, tokens, targets, mask):
-    """Mean over the valid tokens of the whole batch."""
-    logits = (llama_logits if m["style"] == "llama" else gpt2_logits)(p, m, tokens)
-    return F.cross_entropy(logits[mask], targets[mask])
+    """Mean over the valid tokens of the whole batch; and what is to become small."""
+    logits, balance = (llama_logits if m["style"] == "llama" else gpt2_logits)(p, m, tokens)
+    loss = F.cross_entropy(logits[mask], targets[mask])
+    return loss, loss + BALANCE * balance / mask.sum()
 
 
 def rate(step):
@@ -224,8 +266,8 @@ def train(m, dtype):
         for group in optimizer.param_groups:
             group["lr"] = rate(step)
         optimizer.zero_grad()
-        loss = loss_of(p, m, tokens, targets, mask)
-        loss.backward()
+        loss, objective = loss_of(p, m, tokens, targets, mask)
+        objective.backward()
         if step == 1:
             first = {name: t.grad.double().norm().item() for name, t in p.items()}
         norm = torch.nn.utils.clip_grad_norm_(p.values(), CLIP).item()
@@ -243,7 +285,11 @@ def main():
     with open(f"workloads/models/{sys.argv[1]}.yaml", encoding="utf-8") as f:
         m = yaml.safe_load(f)
     torch.manual_seed(0)
+    if "experts" in m:
+        m.update({"capacity": None if sys.argv[2] == "none" else float(sys.argv[2]),
+                  "closest": math.inf, "dropped": 0})
     double, first, last = train(m, torch.float64)
+    found = dict(m)
     single, _, _ = train(m, torch.float32)
     print(f"# PyTorch {torch.__version__}, numpy {np.__version__}, CPU. Written by reference.py; do not edit.")
     print(f"# model {sys.argv[1]}: " + ", ".join(
@@ -251,6 +297,10 @@ def main():
     print(f"# seed {SEED}, global batch {BATCH}, synthetic input, padding {PADDING}, AdamW betas "
           f"{BETAS[0]} {BETAS[1]}, epsilon {EPSILON}, decay {WEIGHT_DECAY} (matrices), clip {CLIP},")
     print(f"# lr {LR} to {LR_MIN}, warm-up {WARM_UP}, decay steps {DECAY_STEPS}")
+    if "experts" in m:
+        print(f"# experts {m['experts']}, top-k {m['top-k']}, expert-ffn {m['expert-ffn']}, learned routing, "
+              f"capacity {sys.argv[2]}, balance {BALANCE}; {found['dropped']} choices dropped in these steps,")
+        print(f"# logits of the last taken and the first other expert at least {found['closest']:.2g} apart")
     print("# step N  loss_nats  gradient_norm  (fp64)  lr  valid_tokens  loss_nats  gradient_norm  (fp32)")
     for d, s in zip(double, single):
         print(f"step {d[0]} {d[1]:.15g} {d[2]:.15g} {d[3]:.15g} {d[4]} {s[1]:.9g} {s[2]:.9g}")

@@ -1,30 +1,34 @@
 #!/usr/bin/env bash
 # Our step beside a PyTorch trainer's, on the same GPUs in the same minutes.
 #
-#     TORCH_REFERENCE=trainer.py tests/gpu/against_torch.sh [-n LAUNCHES] [-s SECONDS] BIN CELL...
+#     TORCH_REFERENCE=trainer.py tests/gpu/against_torch.sh [-n LAUNCHES] [-s SECONDS] [-t SECONDS] BIN CELL...
 #
-# BIN is the folder of scalestudy and scalereport. A cell is MODEL:MICRO_BATCH:GPUS:HOW, HOW being ddp
-# or fsdp ("1558m:16:2:fsdp"); without any: 124m:64:1:ddp 124m:64:2:ddp 774m:32:2:ddp 1558m:16:1:ddp
-# 1558m:16:2:ddp 1558m:16:2:fsdp. The trainer takes --model, --micro-batch and --par and prints one
-# JSON line with step_ms_p50, peak_allocated_gib and loss. Launches alternate, the trainer first;
-# its very first launch of a cell compiles and is left out, and its compile cache is kept
-# (TORCHINDUCTOR_CACHE_DIR, else a folder of this run's own). Of each launch the median step counts.
+# BIN is the folder of scalestudy and scalereport. A cell is MODEL:MICRO_BATCH:GPUS:HOW[:MORE], HOW being
+# ddp or fsdp ("1558m:16:2:fsdp"; MODEL without a dash is a gpt2), MORE words between plus signs:
+# recompute, and the tokens of a sample ("llama-8b:2:2:fsdp:recompute+4096"). Without any cell:
+# 124m:64:1:ddp 124m:64:2:ddp 774m:32:2:ddp 1558m:16:1:ddp 1558m:16:2:ddp 1558m:16:2:fsdp. The trainer takes
+# --model, --micro-batch, --par, --sequence, --recompute, --steps and --warm-up, and prints one JSON line
+# with step_ms_p50, peak_allocated_gib and loss. Launches alternate, the trainer first; its very first
+# launch of a cell compiles and is left out, and its compile cache is kept (TORCHINDUCTOR_CACHE_DIR, else
+# a folder of this run's own). Of each launch the median step counts. No cell begins more than -t seconds
+# after the first; a launch that fails is said and left out, and the next cell goes on.
 #
-# Printed for each cell: medians over launches and their range, A/A (largest over smallest launch of
-# the same program), the ratio ours / trainer of neighbouring launches (median, lowest, highest), and
-# the memory that each allocated, ours without the scratch copies that only measuring needs. EXTRA
-# holds further options of scalestudy.
+# Printed for each launch one line, then for each cell: medians over launches and their range, A/A (largest
+# over smallest launch of the same program), the ratio ours / trainer of neighbouring launches (median,
+# lowest, highest), and the memory that each allocated, ours without the scratch copies that only measuring
+# needs. EXTRA holds further options of scalestudy, TRAINER_EXTRA of the trainer.
 set -uo pipefail
-launches=3 seconds=4
-while getopts n:s:h option; do
+launches=3 seconds=4 budget=100000
+while getopts n:s:t:h option; do
     case $option in
     n) launches=$OPTARG ;;
     s) seconds=$OPTARG ;;
-    *) sed -n '2,20s/^# \{0,1\}//p' "$0" && exit 6 ;;
+    t) budget=$OPTARG ;;
+    *) sed -n '2,22s/^# \{0,1\}//p' "$0" && exit 6 ;;
     esac
 done
 shift $((OPTIND - 1))
-[ $# -ge 1 ] || { sed -n '2,20s/^# \{0,1\}//p' "$0" >&2 && exit 6; }
+[ $# -ge 1 ] || { sed -n '2,22s/^# \{0,1\}//p' "$0" >&2 && exit 6; }
 bin=$(realpath -- "$1") && shift
 [ $# -gt 0 ] || set -- 124m:64:1:ddp 124m:64:2:ddp 774m:32:2:ddp 1558m:16:1:ddp 1558m:16:2:ddp 1558m:16:2:fsdp
 : "${TORCH_REFERENCE:?the trainer to compare with}"
@@ -35,25 +39,49 @@ work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$work/inductor}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-# trainer MODEL MICRO GPUS HOW: "step_ms GiB loss"
+whole_name() {
+    case $1 in
+    *-*) echo "$1" ;;
+    *) echo "gpt2-$1" ;;
+    esac
+}
+
+# trainer MODEL MICRO GPUS HOW MORE [OPTION...]: "step_ms GiB loss"
 trainer() {
-    timeout 600 python3 -m torch.distributed.run --standalone --nproc-per-node="$3" "$TORCH_REFERENCE" \
-        --model "gpt2-$1" --micro-batch "$2" --par "$4" 2>"$work/trainer.err" | grep '^{' | tail -n 1 |
+    local model micro=$2 gpus=$3 how=$4 more=$5 options=()
+    model=$(whole_name "$1")
+    shift 5
+    for word in ${more//+/ }; do
+        case $word in
+        recompute) options+=(--recompute) ;;
+        *) options+=(--sequence "$word") ;;
+        esac
+    done
+    # shellcheck disable=SC2086 # TRAINER_EXTRA is several words
+    timeout 300 python3 -m torch.distributed.run --standalone --nproc-per-node="$gpus" "$TORCH_REFERENCE" \
+        --model "$model" --micro-batch "$micro" --par "$how" "${options[@]}" "$@" ${TRAINER_EXTRA:-} \
+        2>"$work/trainer.err" | grep '^{' | tail -n 1 |
         python3 -c 'import json, sys
 r = json.loads(sys.stdin.read())
 print(r["step_ms_p50"], r["peak_allocated_gib"], r["loss"])' 2>>"$work/trainer.err"
 }
 
-# ours MODEL MICRO GPUS HOW: the same of scalestudy
+# ours MODEL MICRO GPUS HOW MORE: the same of scalestudy
 ours() {
-    local parallel="dp=$3" file="$work/ours.h5"
+    local parallel="dp=$3" file="$work/ours.h5" options=()
     [ "$4" = fsdp ] && parallel="shard=$3"
+    for word in ${5//+/ }; do
+        case $word in
+        recompute) options+=(--recompute full) ;;
+        *) options+=(--sequence "$word") ;;
+        esac
+    done
     rm -rf "$file" "$file".parts
     # shellcheck disable=SC2086 # EXTRA is several words
-    timeout 600 mpirun --oversubscribe --bind-to none -np "$3" "$bin/scalestudy" --layout "1x$3" \
-        --points "1x$3" --device cuda --dtype bf16 --model "gpt2-$1" --micro-batch "$2" \
+    timeout 300 mpirun --oversubscribe --bind-to none -np "$3" "$bin/scalestudy" --layout "1x$3" \
+        --points "1x$3" --device cuda --dtype bf16 --model "$(whole_name "$1")" --micro-batch "$2" \
         --global-batch $(($2 * $3)) --parallel "$parallel" --max-seconds "$seconds" --check off \
-        --out "$file" ${EXTRA:-} >"$work/ours.log" 2>&1
+        --out "$file" "${options[@]}" ${EXTRA:-} >"$work/ours.log" 2>&1
     "$bin/scalereport" "$file" >"$work/ours.txt" 2>>"$work/ours.log"
     "$bin/scalereport" "$file" --csv 2>>"$work/ours.log" | python3 -c 'import csv, sys
 row = list(csv.DictReader(sys.stdin))[-1]
@@ -74,19 +102,36 @@ print("%-18s ours %s ms, A/A %.4f; trainer %s ms, A/A %.4f; ratio %s; GiB %.2f a
     sys.argv[2], words(a, 3), max(a) / min(a), words(b, 3), max(b) / min(b), words(ratio, 4),
     memory["ours"], memory["trainer"], len(ratio)), flush=True)'
 
+# why FILE: what scalestudy said, else its last line that says something
+why() {
+    local said
+    said=$(grep -m 1 '^scalestudy: ' "$1")
+    [ -n "$said" ] || said=$(grep -vE '^[[:space:]]*$|^-+$' "$1" | tail -n 1)
+    cut -c1-200 <<<"$said"
+}
+
 failed=0
 for cell in "$@"; do
-    IFS=: read -r model micro gpus how <<<"$cell"
+    IFS=: read -r model micro gpus how more <<<"$cell"
     if [ "$gpus" -gt "$have" ]; then
         echo "$cell: skipped: $have GPUs here"
         continue
     fi
+    if [ "$SECONDS" -gt "$budget" ]; then
+        echo "$cell: skipped: $SECONDS s are over"
+        continue
+    fi
     : >"$work/cell"
-    trainer "$model" "$micro" "$gpus" "$how" >/dev/null # compiles
+    begun=$SECONDS
+    trainer "$model" "$micro" "$gpus" "$how" "$more" --warm-up 2 --steps 1 >/dev/null # compiles
+    echo "$cell: compiled in $((SECONDS - begun)) s"
     for ((i = 0; i < launches; i++)); do
-        t=$(trainer "$model" "$micro" "$gpus" "$how") o=$(ours "$model" "$micro" "$gpus" "$how")
-        [ -n "$t" ] || { echo "$cell: the trainer failed:" && tail -n 3 "$work/trainer.err"; }
-        [ -n "$o" ] || { echo "$cell: scalestudy failed:" && tail -n 3 "$work/ours.log"; }
+        begun=$SECONDS
+        t=$(trainer "$model" "$micro" "$gpus" "$how" "$more")
+        between=$SECONDS
+        o=$(ours "$model" "$micro" "$gpus" "$how" "$more")
+        echo "$cell: trainer ${t:-failed: $(why "$work/trainer.err")} [$((between - begun)) s]; ours" \
+            "${o:-failed: $(why "$work/ours.log")} [$((SECONDS - between)) s] (ms, GiB, loss)"
         [ -n "$t" ] && [ -n "$o" ] && printf 'trainer %s\nours %s\n' "$t" "$o" >>"$work/cell"
     done
     if [ -s "$work/cell" ]; then

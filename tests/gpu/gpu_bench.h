@@ -188,6 +188,32 @@ static inline void bench_rest(void)
     units_sleep_ns(300000000);
 }
 
+/* With BENCH_TURNS another program measures in turn: a line is measured when it says so on stdin. */
+static inline bool bench_in_turn(void)
+{
+    return getenv("BENCH_TURNS") != NULL;
+}
+static inline void bench_turn(void)
+{
+    char line[16];
+    if (!bench_in_turn())
+        return;
+    fflush(stdout);
+    if (fgets(line, sizeof line, stdin) == NULL)
+        exit(0);
+}
+
+/* With BENCH_CHOICES: what the set chose by measurement. */
+static inline void bench_choices(const struct bench *b)
+{
+    static char text[16384];
+    if (getenv("BENCH_CHOICES") == NULL)
+        return;
+    kernels_cuda.describe(&b->context, text, sizeof text);
+    for (char *line = strchr(text, '\n'); line != NULL; line = strchr(line + 1, '\n'))
+        printf("# %.*s\n", (int)strcspn(line + 1, "\n"), line + 1);
+}
+
 /* Seconds of one run of the op; NaN, with the reason printed, where the set refuses it. */
 static inline double bench_op(struct bench *b, enum op_kind kind)
 {
@@ -200,6 +226,7 @@ static inline double bench_op(struct bench *b, enum op_kind kind)
         kernels_cuda.close(&b->context);
         return (double)NAN;
     }
+    bench_choices(b);
     bench_rest();
     for (int i = -3; i < b->rounds; i++) {
         bench_begin(b, i);

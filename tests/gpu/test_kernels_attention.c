@@ -163,7 +163,7 @@ static void name(char *what, size_t size, const char *kind, const struct shape_a
 /* Opens the set, says who computes, runs; false when the set refuses cuDNN for this op. */
 static bool run(struct gpu_rig *rig, enum op_kind kind, const char *what)
 {
-    char text[512];
+    static char text[8192];
     rig->op.kind = kind;
     int rc = gpu_open_op(rig);
     if (rc != 0 && rig->context.attention == ATTENTION_CUDNN) {
@@ -175,6 +175,8 @@ static bool run(struct gpu_rig *rig, enum op_kind kind, const char *what)
     }
     gpu_must(rc);
     kernels_cuda.describe(&rig->context, text, sizeof text);
+    const char *choice = strchr(text, '\n'); /* of a search */
+    printf("%s%s", choice != NULL ? choice + 1 : "", choice != NULL ? "\n" : "");
     *strchr(text, ';') = '\0';
     printf("%-44s by %s\n", what, text);
     CHECK_HAS(text, rig->context.attention == ATTENTION_CUDNN ? "cuDNN" : "fused");
@@ -285,6 +287,12 @@ int main(int argc, char **argv)
                 if (choice == ATTENTION_CUDNN)
                     test_backward(&rig, types[t], s);
                 rig.context.deterministic = false;
+                rig.context.search = choice == ATTENTION_CUDNN; /* whatever plan is the fastest */
+                if (rig.context.search) {
+                    test_forward(&rig, types[t], s);
+                    test_backward(&rig, types[t], s);
+                }
+                rig.context.search = false;
             }
     test_refusals(&rig);
     gpu_rig_close(&rig);

@@ -35,6 +35,11 @@ static void fill_route(struct shape_route *s, const struct route_case *c, int32_
     routing_thresholds(&routing, 3, c->experts, threshold);
     if (c->kind != ROUTING_LEARNED)
         routing_counts(s, counts);
+    if (c->kind == ROUTING_LEARNED && c->capacity == 0) { /* dropless: counted */
+        s->first = NULL;
+        s->sent = s->rows * c->top_k;
+        return;
+    }
     for (int e = 0; e < c->experts; e++) {
         int64_t most = c->capacity * c->sequences;
         first[e] = (int32_t)s->sent;
@@ -100,13 +105,16 @@ static void test_route(struct gpu_rig *rig, const struct route_case *c)
     gpu_zeros(rig, 4, DTYPE_I32, s->sent);
     gpu_zeros(rig, 5, DTYPE_F64, s->experts + 3);
     gpu_poison(rig, 6, DTYPE_F32, share);
+    if (s->first == NULL)
+        gpu_zeros(rig, 7, DTYPE_I32, s->experts);
+    int last = s->first == NULL ? 7 : 6;
     on_host(rig, OP_ROUTE, want);
     gpu_run(rig, OP_ROUTE);
     snprintf(what, sizeof what, "route %d, top %d of %d, %d parts, capacity %lld", (int)c->kind,
              c->top_k, c->experts, c->parts, (long long)c->capacity);
     double *experts = gpu_fetch(rig, 1), *shares = gpu_fetch(rig, 6), *logits = rig->t[0].value;
-    compare(rig, want, 1, 6, what);
-    gpu_check_same(rig, OP_ROUTE, (const int[]){1, 2, 3, 4, 6, -1}, what);
+    compare(rig, want, 1, last, what);
+    gpu_check_same(rig, OP_ROUTE, (const int[]){1, 2, 3, 4, last, -1}, what);
     double *kept = gpu_doubles(s->all_rows * s->experts);
     memcpy(kept, logits, (size_t)(s->all_rows * s->experts) * sizeof *kept);
     struct shape_route shape = *s;
@@ -217,13 +225,15 @@ static void test_permute(struct gpu_rig *rig, enum dtype type, int64_t rows, int
     free(gate);
 }
 
-static void test_grouped(struct gpu_rig *rig, enum dtype type, enum grouped_form form)
+/* counted: the products are described when they are given out. */
+static void test_grouped(struct gpu_rig *rig, enum dtype type, enum grouped_form form, bool counted)
 {
     static const int64_t rows[] = {24, 0, 136, 40, 8};
     static const int32_t which[] = {0, 1, 2, 0, 1};
     enum { N = 96, K = 64, MATRICES = 3 };
     bool weight = form == GROUPED_WEIGHT;
-    int64_t all = 208, a = form == GROUPED_FORWARD ? K : N, b = N + K - a;
+    static const int64_t all = 208;
+    int64_t a = form == GROUPED_FORWARD ? K : N, b = N + K - a;
     int64_t out = weight ? MATRICES * N * K : all * b;
     double *want = gpu_doubles(out);
     char what[64];
@@ -236,7 +246,8 @@ static void test_grouped(struct gpu_rig *rig, enum dtype type, enum grouped_form
                                                    .matrices = MATRICES,
                                                    .n = N,
                                                    .k = K,
-                                                   .rows_valid = all};
+                                                   .rows_valid = all,
+                                                   .now = counted ? &all : NULL};
     const double *x = gpu_random(rig, 0, type, all * a, 1);
     const double *w = gpu_random(rig, 1, type, weight ? all * K : MATRICES * N * K, 1);
     if (weight)
@@ -256,7 +267,7 @@ static void test_grouped(struct gpu_rig *rig, enum dtype type, enum grouped_form
                         want[at] += x[r * N + n] * w[r * K + k];
                 }
     gpu_run(rig, OP_GROUPED_GEMM);
-    snprintf(what, sizeof what, "grouped-gemm form %d", (int)form);
+    snprintf(what, sizeof what, "grouped-gemm form %d%s", (int)form, counted ? ", counted" : "");
     bool narrow = type == DTYPE_BF16 && !weight;
     gpu_check(rig, 2, want, narrow ? gpu_rounded(GPU_U_BF16, 1.1) : (struct gpu_bound){1e-5, 1e-5},
               what);
@@ -266,13 +277,40 @@ static void test_grouped(struct gpu_rig *rig, enum dtype type, enum grouped_form
     free(want);
 }
 
+/* The tables are there when the op is given out. */
+static void test_counts(struct gpu_rig *rig)
+{
+    static int64_t send[2], receive[2], rows[6], now;
+    rig->op.dtype = DTYPE_F32;
+    rig->op.shape.counts = (struct shape_counts){.ranks = 2,
+                                                 .experts = 6,
+                                                 .width = 8,
+                                                 .most = 100,
+                                                 .send = send,
+                                                 .receive = receive,
+                                                 .rows = rows,
+                                                 .now = &now};
+    put_ints(rig, 0, (const int32_t[]){1, 0, 3, 10, 20, 0}, 6);
+    put_ints(rig, 1, (const int32_t[]){7, 5, 0, 0, 9, 2}, 6);
+    rig->op.kind = OP_COUNTS;
+    gpu_must(gpu_open_op(rig));
+    kernels_cuda.run[OP_COUNTS](&rig->op, &rig->context, rig->device.type->native(&rig->device, 0));
+    CHECK_EQ(now, 23);
+    CHECK(send[0] == 4 * 8 && send[1] == 30 * 8 && receive[0] == 12 * 8 && receive[1] == 11 * 8);
+    CHECK(rows[0] == 7 && rows[1] == 5 && rows[2] == 0 && rows[4] == 9 && rows[5] == 2);
+    CHECK_EQ(rig->context.counts, 1);
+    kernels_cuda.close(&rig->context);
+    gpu_clear(rig);
+}
+
 int main(int argc, char **argv)
 {
     static const struct route_case cases[] = {
         {ROUTING_BALANCED, 8, 2, 1, 64, 4, 0},    {ROUTING_SKEWED, 8, 2, 1, 1024, 3, 0},
         {ROUTING_SKEWED, 64, 6, 2, 256, 2, 30},   {ROUTING_LEARNED, 8, 2, 1, 512, 4, 160},
         {ROUTING_LEARNED, 8, 1, 2, 64, 4, 6},     {ROUTING_LEARNED, 200, 8, 1, 128, 2, 7},
-        {ROUTING_LEARNED, 16, 4, 4, 512, 2, 100},
+        {ROUTING_LEARNED, 16, 4, 4, 512, 2, 100}, {ROUTING_LEARNED, 8, 2, 1, 512, 4, 0},
+        {ROUTING_LEARNED, 64, 6, 2, 256, 2, 0},   {ROUTING_LEARNED, 200, 8, 1, 128, 2, 0},
     };
     struct gpu_rig rig;
     (void)argc;
@@ -290,8 +328,10 @@ int main(int argc, char **argv)
         }
         rig.shift = 0;
         for (int form = GROUPED_FORWARD; form <= GROUPED_WEIGHT; form++)
-            test_grouped(&rig, type, (enum grouped_form)form);
+            for (int counted = 0; counted < 2; counted++)
+                test_grouped(&rig, type, (enum grouped_form)form, counted);
     }
+    test_counts(&rig);
     gpu_rig_close(&rig);
     return test_end();
 }

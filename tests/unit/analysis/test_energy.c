@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "analysis/audit.h"
+#include "analysis/audit_calls.h"
 #include "tests/test.h"
 
 enum { RANKS = 2, STEPS = 5 };
@@ -196,6 +197,49 @@ static void test_audit(void)
     record_point_release(&p);
 }
 
+/* ---- single calls ---- */
+
+static void add_call(struct record_point *p, int64_t bytes, int64_t off_start, int64_t off_end)
+{
+    struct audit_call_row *row = RECORD_ADD(&p->audit_calls, 1);
+    strcpy(row->axis, "dp");
+    strcpy(row->kind, "all-reduce");
+    row->bytes = bytes;
+    row->record_start_ns = 10000;
+    row->record_duration_ns = bytes;
+    row->start_ns = 10000 + off_start;
+    row->duration_ns = bytes + off_end - off_start;
+}
+
+static void test_calls(void)
+{
+    struct record_point p = {.point = {.ranks = RANKS}};
+    struct audit_group groups[AUDIT_GROUPS];
+    int left_out = 0;
+    CHECK_EQ(audit_groups(groups, &p, &left_out), 0);
+    for (int i = 0; i < 101; i++) {
+        add_call(&p, 50000, -10 * i, 2000); /* starts 0 to 1 us early, ends 2 us late */
+        add_call(&p, 90000, 0, 0);
+    }
+    CHECK_EQ(audit_groups(groups, &p, &left_out), 2);
+    CHECK_EQ(left_out, 0);
+    CHECK_EQ(groups[0].n, 101);
+    CHECK_NEAR(groups[0].records_us, 50, 1e-9);
+    CHECK_NEAR(groups[0].stamps_us, 52.5, 1e-9);
+    CHECK_NEAR(groups[0].ratio, 52.5 / 50, 1e-12);
+    CHECK_NEAR(groups[0].middle[AUDIT_START], -0.5, 1e-9);
+    CHECK_NEAR(groups[0].low[AUDIT_START], -0.95, 0.011);
+    CHECK_NEAR(groups[0].high[AUDIT_START], -0.05, 0.011);
+    CHECK_NEAR(groups[0].high[AUDIT_END], 2, 1e-9);
+    CHECK_NEAR(groups[0].middle[AUDIT_DURATION], 2.5, 1e-9);
+    CHECK_NEAR(groups[1].ratio, 1, 1e-12);
+    for (int i = 0; i < AUDIT_GROUPS; i++)
+        add_call(&p, 100 + i, 0, 0);
+    CHECK_EQ(audit_groups(groups, &p, &left_out), AUDIT_GROUPS);
+    CHECK_EQ(left_out, 2);
+    record_point_release(&p);
+}
+
 int main(void)
 {
     test_joules();
@@ -203,5 +247,6 @@ int main(void)
     test_throttled();
     test_errors();
     test_audit();
+    test_calls();
     return test_end();
 }

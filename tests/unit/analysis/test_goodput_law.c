@@ -105,6 +105,9 @@ static void bad_laws_are_refused(void)
     refuses("40d/rack", "", "", "is of no node, device or job");
     refuses("40x/node", "", "", "\"40x\" is no time");
     refuses("1e999d/node", "", "", "is no time");
+    refuses("1e300d/job", "", "", "\"1e300d\" is no time of this world");
+    refuses("1us/job", "", "", "is no time of this world");
+    refuses("", "3", "1e20d/node", "is no time of this world");
     refuses("/node", "", "", "has no unit of time");
     refuses("60d:20d/node", "", "", "60d is more than 20d");
     refuses("", "-1", "10d/node", "--failures: -1 is negative");
@@ -192,6 +195,18 @@ static void no_limit_is_no_limit(void)
     CHECK(isnan(goodput_storage_seconds(&s, 0.5, 3e9).value));
 }
 
+/* What fails later is lost in seconds, so it is their arithmetic mean that a rate is made of. */
+static void seconds_have_an_arithmetic_mean(void)
+{
+    struct goodput_save saves[] = {{1, 1e9, 1}, {1, 1e9, 3}, {2, 2e9, 1}, {2, 2e9, 3}};
+    struct goodput_storage s;
+    CHECK(goodput_storage_fit(&s, saves, 4));
+    CHECK(s.node_seen && !s.shared_seen);
+    CHECK_NEAR(s.node_per_s.value, 5e8, 1);
+    CHECK_NEAR(s.worst, 0, 1e-12);
+    CHECK_NEAR(goodput_storage_seconds(&s, 1, 1e9).value, 2, 1e-9);
+}
+
 static void two_counts_are_the_least(void)
 {
     struct goodput_save saves[SIZES * EACH];
@@ -217,6 +232,7 @@ int main(void)
     bad_laws_are_refused();
     the_limit_is_found_again();
     no_limit_is_no_limit();
+    seconds_have_an_arithmetic_mean();
     two_counts_are_the_least();
     return test_end();
 }

@@ -24,6 +24,7 @@ static void optima_have_their_golden_values(void)
         CHECK_NEAR(goodput_tau_exact(x[1], x[0]), x[4], 0.05);
     }
     CHECK_NEAR(goodput_tau_daly(3600, 7200), 3600, 0);
+    CHECK(goodput_young_holds(3600, 1799) && !goodput_young_holds(3600, 1800));
     CHECK_NEAR(goodput_tau_exact(100, 1e6), 100, 1e-9); /* far beyond M: once per failure */
     CHECK_NEAR(goodput_tau_exact(100, 0), 0, 0);
 }
@@ -255,6 +256,65 @@ static void a_simulated_job_gets_what_is_expected(void)
     }
 }
 
+/* ---- two levels ---- */
+
+/* Failures that a local save survives and others, each in its own time; saves are synchronous. A local save
+ * every `local` of work, every `times`-th one global. -> share of wall time that was kept. */
+static double simulate_levels(double m, double share, double local, int times, double local_cost,
+                              double global_cost, double down, uint64_t seed)
+{
+    uint64_t key = rng_key(seed, "levels"), draws = 0;
+    double now = 0, done = 0, kept[2] = {0}; /* by a local save, by a global one */
+    for (int i = 0; i < CYCLES; i++) {
+        double fails = now - m * log1p(-rng_uniform(key, draws++));
+        now += down;
+        for (int k = 1; now < fails; k++) {
+            bool global = k % times == 0;
+            now += local + (global ? global_cost : local_cost);
+            if (now >= fails)
+                break;
+            done += local;
+            kept[0] = done;
+            kept[1] = global ? done : kept[1];
+        }
+        now = fails;
+        bool survives = rng_uniform(key, draws++) < share;
+        done = kept[!survives];
+        kept[0] = done;
+    }
+    return done / now;
+}
+
+static void two_levels_are_what_they_say(void)
+{
+    static const double shares[] = {0.5, 0.8, 0.95};
+    for (int i = 0; i < 3; i++) {
+        double m = 1e5, p = shares[i];
+        struct goodput_costs c = {40, 40, 5, 25};
+        struct goodput_levels levels;
+        goodput_two_levels(&levels, m, 0.5, &c, 1.0, p);
+        double times = levels.global_s / levels.local_s;
+        CHECK_NEAR(levels.local_s, sqrt(2 * 1.0 * m / p), 0.5); /* whole steps */
+        CHECK_NEAR(levels.global_s, sqrt(2 * 40 * m / (1 - p)), levels.local_s);
+        CHECK_NEAR(times, round(times), 1e-9);
+        CHECK_NEAR(fmod(levels.local_s, 0.5), 0, 1e-9);
+        /* First order: sum of sqrt(2 d_l / M_l), less the time that failures take. */
+        double first = 1 - sqrt(2 * 1.0 * p / m) - sqrt(2 * 40 * (1 - p) / m) - 30 / m;
+        CHECK_NEAR(levels.first_order, first, 1e-3 * (1 - first) + 1e-4);
+        double g =
+            simulate_levels(m, p, levels.local_s, (int)round(times), 1.0, 40, 30, (uint64_t)i);
+        printf("two levels, %g %% local: simulated %.5f, first order %.5f\n", 100 * p, g,
+               levels.first_order);
+        CHECK_NEAR(g, levels.first_order, 2 * (1 - g) * (1 - g)); /* second order, and chance */
+        CHECK(levels.first_order > goodput_first_order(m, goodput_tau_young(m, 40), &c));
+    }
+    struct goodput_levels late;
+    struct goodput_costs slow = {1, 500, 0, 0};
+    goodput_two_levels(&late, 1000, NAN, &slow, 1, 0.5); /* published before the next begins */
+    CHECK(late.global_s >= 499);
+    CHECK_NEAR(fmod(late.global_s / late.local_s + 0.5, 1), 0.5, 1e-9);
+}
+
 int main(void)
 {
     optima_have_their_golden_values();
@@ -265,5 +325,6 @@ int main(void)
     steps_are_the_better_neighbour();
     goodput_moves_the_right_way();
     a_simulated_job_gets_what_is_expected();
+    two_levels_are_what_they_say();
     return test_end();
 }

@@ -215,6 +215,17 @@ static void test_proof(void)
     CHECK(strcmp(text, "no gate check was made; tokens and model FLOPs agree three ways where they "
                        "were counted") == 0);
     CHECK(proof_of_work(&s.scaling.rows[1])[0] == '\0');
+    /* Launches of a run that were cut off: what the end of a point publishes is not there yet. */
+    p->intervals.n = s.points[0].intervals.n = 1;
+    proof_sentence(text, sizeof text, &s.scaling, "; ");
+    CHECK_HAS(text, "the gate passed; its checks are published with the end of the run");
+    s.points[0].gate.n = 2;
+    proof_sentence(text, sizeof text, &s.scaling, "; ");
+    CHECK_HAS(text, "2 gate checks a point passed");
+    CHECK_HAS(
+        text,
+        "; 1 launch of a run cut off, without theirs; tokens and model FLOPs agree three ways");
+    p->intervals.n = s.points[0].intervals.n = s.points[0].gate.n = 0;
     proof_sentence(text, 16, &s.scaling, "; "); /* a full text ends */
     CHECK_EQ(strlen(text), 15);
     release(&s);

@@ -116,7 +116,7 @@ static void study_init(struct study *out, bool invalid)
         make_invalid(&out->file.points[1]);
     out->list[0] = &out->file;
     CHECK_EQ(scaling_init(&out->scaling, out->list, 1, 1), 0);
-    out->report = (struct report){out->list, 1, &out->scaling, 1, NULL};
+    out->report = (struct report){out->list, 1, &out->scaling, 1, NULL, NULL};
 }
 
 static void study_release(struct study *study)

@@ -83,12 +83,29 @@ static double column(const struct report *report, const char *name)
     return NAN;
 }
 
+/* As wide as they come. */
+static void add_calls(struct record_point *p)
+{
+    for (int i = 0; i < 8; i++) {
+        struct audit_call_row *row = RECORD_ADD(&p->audit_calls, 1);
+        *row = (struct audit_call_row){.bytes = 234567890,
+                                       .start_ns = 1000000,
+                                       .duration_ns = 12345678,
+                                       .record_start_ns = 1123400,
+                                       .record_duration_ns = 12222222};
+        strcpy(row->axis, "dp");
+        strcpy(row->kind, "all-reduce");
+    }
+}
+
 static void check_told(struct report *report, double tokens)
 {
     char *text = text_of(report, report_text);
     CHECK_HAS(text, "J/token");
     CHECK_HAS(text, "power cap");
     CHECK_HAS(text, "# audit: ");
+    CHECK_HAS(text, "# audit, call by call: ");
+    CHECK_HAS(text, " all-reduce 234.6 ");
     CHECK(strstr(text, " nan") == NULL && strstr(text, " inf") == NULL);
     for (char *line = text; *line != '\0'; line = strchr(line, '\n') + 1)
         CHECK(strcspn(line, "\n") <= 140);
@@ -110,6 +127,7 @@ static void check_told(struct report *report, double tokens)
 static void check_untold(struct report *report)
 {
     char *text = text_of(report, report_text);
+    CHECK(strstr(text, "call by call") == NULL);
     CHECK(strstr(text, "J/token") == NULL && strstr(text, "# audit") == NULL);
     free(text);
     CHECK(isnan(column(report, "joules_per_token")));
@@ -135,9 +153,10 @@ static void test_report(bool with)
     if (with) {
         add_telemetry(&file.points[0]);
         add_audit(&file.points[0]);
+        add_calls(&file.points[0]);
     }
     CHECK_EQ(scaling_init(&scaling, list, 1, 1), 0);
-    struct report report = {list, 1, &scaling, 1, NULL};
+    struct report report = {list, 1, &scaling, 1, NULL, NULL};
     if (with)
         check_told(&report, tokens);
     else

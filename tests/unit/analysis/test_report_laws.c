@@ -68,7 +68,7 @@ static char *report_of(int points, int launches, bool oversubscribed)
         list[i] = &files[i];
     }
     CHECK_EQ(scaling_init(&scaling, list, launches, 1), 0);
-    struct report report = {list, launches, &scaling, 1, NULL};
+    struct report report = {.files = list, .n_files = launches, .scaling = &scaling, .seed = 1};
     FILE *to = open_memstream(&text, &size);
     report_text(to, &report);
     fclose(to);

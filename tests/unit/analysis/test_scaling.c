@@ -133,6 +133,19 @@ static void test_shapes(void)
     CHECK_EQ(base_ranks(&c, &narrow->incremental), 2);
     CHECK_EQ(base_ranks(&c, &row_of(&c, 1, 2)->eff_node), -1); /* a part of a node is no node */
     CHECK_EQ(base_ranks(&c, &row_of(&c, 1, 8)->eff_node), 8);
+    /* So there are two curves: of 8 a node, and of 4; 1 and 2 are parts of both. */
+    int opened = 0, points[9] = {0};
+    for (int i = 0; i < c.scaling.n_rows; i++) {
+        int shape = c.scaling.rows[i].point->ranks_per_node;
+        if (!scaling_opens_shape(&c.scaling, i))
+            continue;
+        opened++;
+        for (int k = 0; k < c.scaling.n_rows; k++)
+            points[shape] += scaling_has_shape(&c.scaling.rows[k], c.scaling.rows[i].set, shape);
+    }
+    CHECK_EQ(opened, 2);
+    CHECK_EQ(points[8], 4);
+    CHECK_EQ(points[4], 3);
     release(&c);
 }
 

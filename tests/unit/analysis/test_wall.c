@@ -67,8 +67,57 @@ static void without_failure(void)
     CHECK_EQ(w.exposed_ns, 8 * S);
     CHECK_EQ(w.rank_ns[WALL_REWORK] + w.rank_ns[WALL_RESTART] + w.rank_ns[WALL_DETECTION], 0);
     CHECK_EQ(w.count[WALL_USEFUL], 20);
-    CHECK_EQ(w.tokens, 200);
+    CHECK_EQ(w.count[WALL_WARM_UP], 2);
+    CHECK_EQ(w.tokens, 220); /* warm-up was kept, too */
+    CHECK_EQ(w.launches, 1);
+    CHECK_NEAR(w.between_steps, 12, 0);
     CHECK(w.finished && !wall_closes(&w) && w.n_recoveries == 0);
+    wall_release(&w);
+}
+
+/* Books between steps have a bucket of their own, less what took time beside them; a piece of the file has
+ * all of it. */
+static void books(void)
+{
+    struct interval_row rows[] = {
+        row(0, "start-up", 0, 10 * S, 0, 0),      row(0, "steps", 10 * S, 20 * S, 0, 10),
+        row(0, "record", 19 * S, 24 * S, 10, 0),  row(0, "save-wait", 21 * S, 22 * S, 10, 0),
+        row(0, "steps", 23 * S, 33 * S, 10, 10),  row(0, "file", 33 * S, 35 * S, 20, 0),
+        row(0, "record", 33 * S, 36 * S, 20, 0),  row(0, "steps", 37 * S, 40 * S, 20, 1),
+        row(0, "record", 40 * S, 100 * S, 21, 0), row(0, "end", 41 * S, 41 * S, 21, 0)};
+    struct wall w;
+    CHECK_EQ(wall_account(&w, rows, 10), 0);
+    CHECK_EQ(sum_of(&w), 4 * 41 * S);
+    CHECK_EQ(seconds(&w, WALL_RECORD), 1 + 1 + 2 + 1 + 1);
+    CHECK_EQ(seconds(&w, WALL_CALL), 1);
+    CHECK_EQ(seconds(&w, WALL_OTHER), 1);
+    CHECK_EQ(seconds(&w, WALL_USEFUL), 23);
+    wall_release(&w);
+}
+
+/* From save to save: what is called because a launch ends is no interval, but where there is no other. */
+static void between(void)
+{
+    struct interval_row rows[] = {
+        row(0, "start-up", 0, 10 * S, 0, 0),   row(0, "steps", 10 * S, 20 * S, 0, 21),
+        row(0, "save", 12 * S, 13 * S, 8, 0),  row(0, "save", 15 * S, 16 * S, 14, 0),
+        row(0, "save", 17 * S, 18 * S, 20, 0), row(0, "save", 20 * S, 21 * S, 21, 0),
+        row(0, "end", 22 * S, 22 * S, 21, 0)};
+    struct wall w;
+    CHECK_EQ(wall_account(&w, rows, 7), 0);
+    CHECK_NEAR(w.between_steps, 6, 0); /* 8, 6, 6 */
+    wall_release(&w);
+    rows[3].flags = INTERVAL_LOST;
+    CHECK_EQ(wall_account(&w, rows, 7), 0);
+    CHECK_NEAR(w.between_steps, 10, 0); /* 8, 12 */
+    wall_release(&w);
+    rows[2].flags = rows[4].flags = INTERVAL_LOST;
+    CHECK_EQ(wall_account(&w, rows, 7), 0);
+    CHECK_NEAR(w.between_steps, 21, 0);
+    wall_release(&w);
+    rows[5].flags = INTERVAL_LOST;
+    CHECK_EQ(wall_account(&w, rows, 7), 0);
+    CHECK(isnan(w.between_steps));
     wall_release(&w);
 }
 
@@ -124,7 +173,34 @@ static void with_failure(void)
     CHECK_EQ(r->resumed_step, 10);
     CHECK_EQ(r->lost_steps, 4);
     CHECK_EQ(r->lost_ns, 7 * S);
+    CHECK_EQ(w.launches, 2);
+    CHECK_EQ(w.silent, 0);
+    CHECK_EQ(w.tokens, 200);
     wall_release(&w);
+}
+
+/* A launch in between was killed before it left a row: whoever restarts said so, or its number is missing.
+ * It is counted, once, and the detection of the failure stays what it was. */
+static void silent(void)
+{
+    for (int said = 0; said < 2; said++)
+        for (int numbered = 0; numbered < 2; numbered++) {
+            struct interval_row rows[16] = {0};
+            struct wall w;
+            int n = drilled(rows);
+            for (int i = 0; i < n; i++)
+                rows[i].launch += numbered && rows[i].launch == 1;
+            if (said)
+                rows[n++] = row(0, "detected", 23 * S + S / 2, 23 * S + S / 2, 0, 0);
+            CHECK_EQ(wall_account(&w, rows, n), 0);
+            CHECK_EQ(w.launches, 2 + (said || numbered));
+            CHECK_EQ(w.silent, said || numbered);
+            CHECK_EQ(w.n_recoveries, 1);
+            CHECK_EQ(seconds(&w, WALL_DETECTION), 1);
+            CHECK_EQ(seconds(&w, WALL_RESTART), 30 - 23);
+            CHECK_EQ(sum_of(&w), 4 * 40 * S);
+            wall_release(&w);
+        }
 }
 
 /* Stopped by a signal with everything saved: the wait for the next launch is restart, nothing is lost. */
@@ -177,23 +253,27 @@ static void random_runs(void)
         struct interval_row rows[200];
         uint64_t key = rng_key(seed, "wall"), i = 0;
         int64_t at = 0, step = 0, saved = 0;
-        int n = 0, launch = 0;
+        int n = 0, launch = 0, last = 0;
         while (n < 150) {
             static const char *const kinds[] = {"steps", "steps", "steps", "save-wait", "file"};
             const char *kind = n == 0 ? "start-up" : kinds[rng_below(key, i++, 5)];
             int64_t length = 1 + rng_below(key, i++, 1000000007), k = strcmp(kind, "steps") == 0;
             rows[n] = row(launch, kind, at, at + length, step, k ? 1 + rng_below(key, i++, 9) : 0);
-            struct interval_row *r = &rows[n++];
+            struct interval_row *r = &rows[last = n++];
             r->flags = (int)rng_below(key, i++, 3);
             r->call_ns = rng_below(key, i++, 3000000000u);
             r->input_ns = rng_below(key, i++, 2000000000u);
             r->straggler_ns = rng_below(key, i++, 2000000000u);
             r->stall_ns = r->straggler_ns + rng_below(key, i++, 1000000000u);
             step += r->steps;
+            if (rng_below(key, i++, 3) == 0) { /* beside it, and before and behind */
+                int64_t early = rng_below(key, i++, 2000), late = rng_below(key, i++, 2000000000);
+                rows[n++] = row(launch, "record", at + length - early, at + length + late, step, 0);
+            }
             at += length + rng_below(key, i++, 1000);
             if (rng_below(key, i++, 8) == 0)
                 saved = step;
-            if (rng_below(key, i++, 20) == 0 && rows[n - 1].steps > 0) {
+            if (rng_below(key, i++, 20) == 0 && rows[last].steps > 0) {
                 launch++;
                 step = saved;
                 at += rng_below(key, i++, 1000000000);
@@ -201,7 +281,7 @@ static void random_runs(void)
         }
         struct wall w;
         CHECK_EQ(wall_account(&w, rows, n), 0);
-        CHECK_EQ(sum_of(&w), 4 * (rows[n - 1].end_ns - rows[0].begin_ns));
+        CHECK_EQ(sum_of(&w), 4 * (rows[last].end_ns - rows[0].begin_ns));
         CHECK(w.exposed_ns >= 0 && w.exposed_ns <= w.rank_ns[WALL_USEFUL]);
         double shares = 0;
         struct record_point p = {0};
@@ -235,7 +315,10 @@ static void bad(void)
 int main(void)
 {
     without_failure();
+    books();
+    between();
     with_failure();
+    silent();
     preempted();
     twice();
     random_runs();

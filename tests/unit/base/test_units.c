@@ -186,6 +186,13 @@ static void test_sleep_is_never_early(void)
     CHECK(units_now_ns() >= start);
 }
 
+static void test_plural(void)
+{
+    CHECK(strcmp(units_s(1), "") == 0);
+    CHECK(strcmp(units_s(0), "s") == 0 && strcmp(units_s(2), "s") == 0);
+    CHECK(strcmp(units_s(NAN), "s") == 0);
+}
+
 int main(void)
 {
     test_int();
@@ -194,5 +201,6 @@ int main(void)
     test_real_and_share();
     test_round_trip();
     test_sleep_is_never_early();
+    test_plural();
     return test_end();
 }

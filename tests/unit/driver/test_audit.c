@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "driver/audit_calls.h"
 #include "driver/interval.h"
 #include "tests/test.h"
 
@@ -57,6 +58,82 @@ static void test_steps(void)
     CHECK_EQ(rows[0].record_step_ns, -1);
 }
 
+/* ---- single calls ---- */
+
+enum { CALLS = 4 };
+
+/* Two streams: an all-reduce twice a step on 1; on 2 a send and a receive that are posted as one. */
+static void make_plan(struct plan *plan, struct op ops[CALLS + 1])
+{
+    memset(ops, 0, (CALLS + 1) * sizeof *ops);
+    for (int i = 0; i < CALLS; i++) {
+        ops[i].kind = OP_COLLECTIVE;
+        ops[i].stream = i < 2 ? 1 : 2;
+        ops[i].shape.coll.axis = i < 2 ? AXIS_DP : AXIS_PP;
+        ops[i].shape.coll.coll = (struct coll){.kind = COLL_ALL_REDUCE, .count = 100 << i};
+    }
+    ops[2].with_next = true;
+    ops[CALLS].kind = OP_GEMM;
+    *plan = (struct plan){.n_channels = 2, .ops = ops, .n_ops = CALLS + 1};
+    plan->layout.group[AXIS_DP].size = plan->layout.group[AXIS_PP].size = 2;
+}
+
+/* Stamps begin 5 before a kernel and end 2 behind it. */
+static int64_t make_calls(struct op_row *rows, struct device_record *records, int64_t *n)
+{
+    static const int64_t begin[CALLS] = {100, 300, 500, 520}, end[CALLS] = {180, 420, 600, 600};
+    int64_t n_rows = 0;
+    *n = 0;
+    for (int s = 0; s < STEPS; s++)
+        for (int i = 0; i < CALLS; i++) {
+            int64_t at = 7000 + s * PERIOD; /* another clock */
+            rows[n_rows++] = (struct op_row){
+                .step = s, .op = i, .start_ns = begin[i] - 5, .duration_ns = end[i] - begin[i] + 7};
+            if (i < 3)
+                records[(*n)++] =
+                    record(at + begin[i], at + end[i], i < 2 ? 1 : 2, "ncclDevKernel_x");
+        }
+    return n_rows;
+}
+
+static void check_row(const struct audit_call_row *row, int op, int64_t start, int64_t duration)
+{
+    CHECK_EQ(row->op, op);
+    CHECK_EQ(row->record_start_ns, start);
+    CHECK_EQ(row->record_duration_ns, duration);
+    CHECK_EQ(row->start_ns, start - 5);
+    CHECK_EQ(row->rank, 3);
+    CHECK_EQ(row->block, 2);
+}
+
+static void test_calls(void)
+{
+    struct op ops[CALLS + 1];
+    struct plan plan;
+    struct op_row rows[CALLS * STEPS];
+    struct device_record records[CALLS * STEPS];
+    struct record_point out = {0};
+    int64_t first[STEPS], n, n_rows = make_calls(rows, records, &n);
+    make_plan(&plan, ops);
+    for (int s = 0; s < STEPS; s++)
+        first[s] = 7000 + s * PERIOD;
+    CHECK_EQ(audit_calls(&plan, rows, n_rows, records, n, first, STEPS, 3, 2, &out), 0);
+    CHECK_EQ(out.audit_calls.n, 3 * (STEPS - 1)); /* the last step is left out */
+    check_row(&out.audit_calls.rows[0], 0, 100, 80);
+    check_row(&out.audit_calls.rows[1], 1, 300, 120);
+    check_row(&out.audit_calls.rows[2 * (STEPS - 1)], 2, 500, 100);
+    CHECK_EQ(out.audit_calls.rows[1].turn, 2 * (STEPS - 1));
+    CHECK_EQ(out.audit_calls.rows[2].turn, 2 * (STEPS - 1) + 1);
+    CHECK_EQ(out.audit_calls.rows[0].duration_ns, 87);
+    int64_t one = out.audit_calls.rows[1].bytes, pair = out.audit_calls.rows[2 * (STEPS - 1)].bytes;
+    CHECK_EQ(pair, 6 * one); /* 400 and 800 elements beside 200 */
+    records[1].stream = 0;   /* a record of stream 1 is missing: only stream 2 is matched */
+    record_point_release(&out);
+    CHECK_EQ(audit_calls(&plan, rows, n_rows, records, n, first, STEPS, 3, 2, &out), 2 * STEPS);
+    CHECK_EQ(out.audit_calls.n, STEPS - 1);
+    record_point_release(&out);
+}
+
 static void test_intervals(void)
 {
     struct interval list[] = {{5, 7}, {0, 2}, {1, 3}, {7, 8}, {10, 10}};
@@ -87,6 +164,7 @@ int main(void)
 {
     test_intervals();
     test_steps();
+    test_calls();
     test_refusals();
     return test_end();
 }

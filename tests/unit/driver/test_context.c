@@ -115,7 +115,8 @@ static bool is_possible(const struct way *way, const struct model *model, enum c
     (void)way;
     if (model->sequence % (kind == CP_ULYSSES ? d->cp : 2 * d->cp) != 0)
         return false;
-    return kind != CP_ULYSSES || (kv % d->cp == 0 && model->heads / d->tp % d->cp == 0);
+    return kind != CP_ULYSSES ||
+           ((kv % d->cp == 0 || d->cp % kv == 0) && model->heads / d->tp % d->cp == 0);
 }
 
 static void run_way(const struct way *way, const struct model *model, struct policy *policy,
@@ -237,30 +238,47 @@ static void no_wait(struct plan *plan)
             plan->ops[i].n_waits = 0;
 }
 
-static void faults_are_seen(void)
+/* One rank's queries read the kv head of the rank before: the copy went to the wrong one. */
+static void wrong_copy(struct plan *plan)
+{
+    if (plan->layout.group[AXIS_CP].me % 2 == 0)
+        return;
+    for (int n = 0; find(plan, OP_MOVE, PHASE_FORWARD, n) != NULL; n++) {
+        struct shape_move *move = &find(plan, OP_MOVE, PHASE_FORWARD, n)->shape.move;
+        if (move->n[0] == 4 && move->width == 4) /* k or v of 4 heads, to every other rank */
+            move->to[0] /= 2;
+    }
+}
+
+static void faults_are_seen(int style)
 {
     static const struct {
         const char *name;
         void (*plant)(struct plan *plan);
         enum cp_kind kind;
+        int style, cp;
     } faults[] = {
-        {"keys of the wrong neighbour", wrong_peer, CP_RING},
-        {"stale keys", stale_keys, CP_RING},
-        {"missing gradient of keys", missing_gradient, CP_RING},
-        {"missing merge", missing_merge, CP_RING},
-        {"wrong positions", wrong_positions, CP_ALL_GATHER},
-        {"no wait for keys", no_wait, CP_RING},
+        {"keys of the wrong neighbour", wrong_peer, CP_RING, MODEL_GPT2, 4},
+        {"stale keys", stale_keys, CP_RING, MODEL_GPT2, 4},
+        {"missing gradient of keys", missing_gradient, CP_RING, MODEL_GPT2, 4},
+        {"missing merge", missing_merge, CP_RING, MODEL_GPT2, 4},
+        {"wrong positions", wrong_positions, CP_ALL_GATHER, MODEL_GPT2, 4},
+        {"no wait for keys", no_wait, CP_RING, MODEL_GPT2, 4},
+        {"copies of a kv head not summed", missing_gradient, CP_ULYSSES, MODEL_LLAMA, 8},
+        {"copies of kv heads at the wrong ranks", wrong_copy, CP_ULYSSES, MODEL_LLAMA, 8},
     };
-    struct model model = small_model(MODEL_GPT2);
+    struct model model = small_model(style);
     struct policy policy = small_policy(&model);
     struct gate_reference reference;
     CHECK_EQ(crew_reference(&reference, &model, &policy, SEED, STEPS), 0);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-        struct degrees degrees = {.cp = 4, .dp = 1};
+        struct degrees degrees = {.cp = faults[i].cp, .dp = 1};
         struct crew crew;
         struct gate_row row;
+        if (faults[i].style != style)
+            continue;
         policy.cp_kind = faults[i].kind;
-        CHECK_EQ(crew_plan(&crew, &model, &policy, &degrees, 1, 4), 0);
+        CHECK_EQ(crew_plan(&crew, &model, &policy, &degrees, 1, faults[i].cp), 0);
         for (int r = 0; r < crew.n; r++)
             faults[i].plant(&crew.plans[r]);
         CHECK_EQ(crew_run(&crew, LOCKSTEP_LATE, &model, SEED, STEPS), 0);
@@ -341,8 +359,8 @@ static void refusals(void)
     refused("cp=4", 4, CP_RING, 36, "", "choose 32 or 40");
     refused("cp=4", 4, CP_ALL_GATHER, 6, "", "choose 8");
     refused("cp=4", 4, CP_ULYSSES, 30, "", "choose 28 or 32");
-    refused("cp=8", 8, CP_ULYSSES, 32, "",
-            "does not divide the 8 heads and 4 kv heads that a rank of tp=1 has of model "
+    refused("cp=8,tp=2", 16, CP_ULYSSES, 32, "",
+            "does not divide the 4 heads and 2 kv heads that a rank of tp=2 has of model "
             "small-llama; choose cp=4");
     refused("cp=2,dp=2,tp=2", 8, CP_RING, 32, "cp-tp-dp-pp", "keeps cp=2 and dp=2 apart");
 }
@@ -353,7 +371,8 @@ int main(void)
     all_ways(MODEL_GPT2, DTYPE_F32);
     all_ways(MODEL_LLAMA, DTYPE_F32);
     all_ways(MODEL_GPT2, DTYPE_BF16);
-    faults_are_seen();
+    faults_are_seen(MODEL_GPT2);
+    faults_are_seen(MODEL_LLAMA);
     ring_is_hidden();
     refusals();
     printf("%lld layouts and policies; worst %.2g of what is allowed in fp32 (%s), %.2g in bf16 "

@@ -2,14 +2,7 @@
  * Layers of experts on every layout: the gate in one process, over ep, etp, tp, dp, accumulation,
  * recomputation and the three kinds of routing, against one rank that does all the work.
  */
-#include "tests/test.h"
-
-#include "tests/crew_check.h"
-
-#include "workloads/checkpoint.h"
-#include "workloads/formulas.h"
-
-enum { STEPS = 2, SEED = 7 };
+#include "tests/expert_gate.h"
 
 /* All of them take half a minute: every third, and with sanitizers a few. */
 #if defined(__SANITIZE_ADDRESS__)
@@ -17,152 +10,6 @@ enum { STRIDE = 83 };
 #else
 enum { STRIDE = 3 };
 #endif
-
-static struct model small_model(int shared, int top_k)
-{
-    struct model m = {.style = MODEL_LLAMA,
-                      .layers = 2,
-                      .hidden = 32,
-                      .heads = 8,
-                      .kv_heads = 8,
-                      .head = 4,
-                      .ffn = 32,
-                      .experts = 8,
-                      .top_k = top_k,
-                      .expert_ffn = 16,
-                      .shared_experts = shared,
-                      .vocabulary = 61,
-                      .sequence = 16,
-                      .pad = 64,
-                      .theta = 10000,
-                      .lr = 1e-3};
-    snprintf(m.name, sizeof m.name, "small-moe");
-    return m;
-}
-
-static struct policy small_policy(const struct model *model, const char *routing,
-                                  const char *capacity)
-{
-    struct policy p;
-    policy_defaults(&p, model);
-    CHECK_EQ(routing_parse(routing, capacity, &p.routing), 0);
-    p.routing.balance = 0.1f;
-    p.routing.seed = 3;
-    p.global_batch = 16;
-    p.micro_batch = 8;
-    p.epsilon = 1e-6f;
-    p.warm_up = 2;
-    p.decay_steps = 20;
-    p.bucket_bytes = 16384;
-    return p;
-}
-
-struct gate {
-    const struct model *model;
-    struct policy policy;
-    struct gate_reference reference;
-    int64_t seen, run;
-    int steps;
-    double worst;
-    struct gate_row worst_row;
-    char worst_at[160];
-};
-
-static void describe(const struct policy *p, const struct degrees *d, int nodes, char *text,
-                     size_t size)
-{
-    snprintf(
-        text, size,
-        "%d nodes pp=%d cp=%d tp=%d etp=%d ep=%d dp=%d shard=%d order %s routing %d capacity %g "
-        "micro %lld "
-        "recompute %d rows %d chunks %d",
-        nodes, d->pp, d->cp, d->tp, d->etp, d->ep, d->dp, d->shard, d->order, (int)p->routing.kind,
-        p->routing.capacity, (long long)p->micro_batch, (int)p->recompute, p->sequence_parallel,
-        p->tp_chunks);
-}
-
-static void saved_run(void *arg, int64_t whole_first, int64_t image_first, int64_t count)
-{
-    unsigned char *saved = arg;
-    (void)image_first;
-    memset(saved + whole_first, 1, (size_t)count);
-}
-
-/* Do the images of all ranks hold every element of every tensor? */
-static bool saves_all(const struct crew *crew, const struct gate_reference *reference)
-{
-    bool whole = true;
-    struct checkpoint_shard *shard = must_alloc((size_t)crew->n, sizeof *shard);
-    for (int r = 0; r < crew->n; r++)
-        checkpoint_shard_make(&crew->plans[r], &shard[r]);
-    for (int i = 0; i < reference->plan.n_tensors && whole; i++) {
-        const struct plan_tensor *t = &reference->plan.tensors[i];
-        size_t n = (size_t)(t->rows * t->columns);
-        unsigned char *saved = must_alloc(n, 1);
-        for (int r = 0; r < crew->n; r++)
-            for (int p = 0; p < shard[r].n_parts; p++)
-                if (strcmp(shard[r].tensors[shard[r].parts[p].tensor].name, t->name) == 0)
-                    checkpoint_part_runs(&shard[r], &shard[r].parts[p], saved_run, saved);
-        for (size_t e = 0; e < n; e++)
-            whole = whole && saved[e] == 1;
-        free(saved);
-    }
-    for (int r = 0; r < crew->n; r++)
-        checkpoint_shard_release(&shard[r]);
-    free(shard);
-    return whole;
-}
-
-/* Bytes by three counts, operations by closed form and plans. */
-static bool work_agrees(const struct crew *crew, const struct plan_check *check,
-                        const struct gate *gate, const struct policy *policy)
-{
-    bool agree = crew_volumes_agree(crew, check, gate->model, policy, gate->steps);
-    double ops = formula_ops(gate->model, &crew->plans[0].layout.degrees, policy);
-    if (ops >= 0 && ops != (double)check->ops) {
-        printf("formula %.17g, plans %lld operations\n", ops, (long long)check->ops);
-        agree = false;
-    }
-    return agree;
-}
-
-static void visit(struct gate *gate, const struct degrees *degrees, int nodes, int per_node,
-                  const struct policy *policy)
-{
-    struct crew crew;
-    struct gate_row row;
-    struct plan_check check;
-    char at[256];
-    enum lockstep_order order = gate->seen % 2 ? LOCKSTEP_LATE : LOCKSTEP_EARLY;
-    if (gate->seen++ % STRIDE != 0)
-        return;
-    describe(policy, degrees, nodes, at, sizeof at);
-    int rc = crew_plan(&crew, gate->model, policy, degrees, nodes, per_node);
-    if (rc == 0)
-        rc = plan_check_all(&check, crew.n, crew_lend, &crew);
-    if (rc == 0)
-        rc = crew_run(&crew, order, gate->model, SEED, gate->steps);
-    if (!CHECK_EQ(rc, 0)) {
-        printf("%s: %s\n", at, fail_message());
-        fail_clear();
-        crew_release(&crew);
-        return;
-    }
-    double severity = crew_compare(&crew, &gate->reference, &row);
-    if (!CHECK(severity <= 1 && crew_covers(&crew, &gate->reference) &&
-               saves_all(&crew, &gate->reference)))
-        printf("%s: %.3g of what is allowed: %s of %s on rank %d\n", at, severity, row.check,
-               row.subject, row.rank);
-    if (!CHECK(work_agrees(&crew, &check, gate, policy)))
-        printf("%s\n", at);
-    if (severity > gate->worst) {
-        gate->worst = severity;
-        gate->worst_row = row;
-        snprintf(gate->worst_at, sizeof gate->worst_at, "%.159s", at);
-    }
-    gate->run++;
-    crew_release(&crew);
-}
 
 static void visit_policies(struct gate *gate, struct degrees *d, int ranks)
 {
@@ -180,6 +27,7 @@ static void visit_policies(struct gate *gate, struct degrees *d, int ranks)
                 p.sequence_parallel = rows;
                 p.tp_chunks = d->tp > 1 ? 1 + i % 2 : 1;
                 p.overlap_gradients = i % 3 != 0;
+                p.overlap_expert = i % 2 == 0;
                 p.copy_stream = i / 4 % 2 != 0;
                 p.cp_kind = (enum cp_kind)(i % 3);
                 p.schedule = schedules[i % 3];
@@ -215,7 +63,8 @@ static int64_t all_layouts(struct gate *gate, int ranks)
 static void gate_of(const char *routing, const char *capacity, int shared, int top_k)
 {
     struct model model = small_model(shared, top_k);
-    struct gate gate = {.model = &model, .policy = small_policy(&model, routing, capacity)};
+    struct gate gate = {
+        .model = &model, .policy = small_policy(&model, routing, capacity), .stride = STRIDE};
     gate.steps = gate.policy.routing.kind == ROUTING_LEARNED ? 1 : STEPS;
     CHECK_EQ(crew_reference(&gate.reference, &model, &gate.policy, SEED, gate.steps), 0);
     for (int ranks = 1; ranks <= 8; ranks *= 2)
@@ -359,5 +208,6 @@ int main(void)
     gate_of("skewed:1.5", "1", 0, 1);
     gate_of("learned", "1.25", 2, 2);
     gate_of("learned", "0.75", 0, 1);
+    gate_of("learned", "none", 1, 2);
     return test_end();
 }

@@ -1,10 +1,13 @@
 /* The log of a run survives what kills its writer: whole lines count, and the next launch knows what was done. */
 #include "driver/full_run_log.h"
 
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/err.h"
 #include "base/units.h"
 #include "tests/test.h"
 
@@ -66,11 +69,10 @@ static void next_launch(void)
     struct run_log_past past;
     struct interval_row *rows;
     int64_t n;
-    append("\n"); /* the line that was cut off stays none */
     CHECK_EQ(run_log_unfinished(job.study.out), 3);
     job.launch = 1;
     CHECK_EQ(run_log_open(&log, &job, &point, &past), 0);
-    CHECK(past.begun);
+    CHECK(past.begun); /* the line that was cut off stays none, and swallows none */
     CHECK_EQ(past.target, 40);
     CHECK_EQ(log.n - log.published, 3); /* a block, the failure, its detection */
     const struct interval_row *left = log.rows + log.published;
@@ -86,6 +88,29 @@ static void next_launch(void)
     free(rows);
     run_log_close(&log);
     CHECK_EQ(run_log_unfinished(job.study.out), -1);
+}
+
+/* A disk that fills in the middle of a line: it is said why, and nothing of the line stays. */
+static void full_disk(void)
+{
+    struct run_log log;
+    struct run_log_past past;
+    struct stat before, after;
+    struct rlimit old, small;
+    struct interval_row row = {.kind = "steps"};
+    CHECK_EQ(run_log_open(&log, &job, &point, &past), 0);
+    CHECK_EQ(stat(log.path, &before), 0);
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+    small = (struct rlimit){(rlim_t)before.st_size + 10, old.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    CHECK_EQ(run_log_add(&log, &row), FAIL_FILE);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
+    CHECK_HAS(fail_message(), "File too large: make room, and --resume goes on");
+    fail_clear();
+    CHECK_EQ(stat(log.path, &after), 0);
+    CHECK_EQ(after.st_size, before.st_size);
+    run_log_close(&log);
 }
 
 /* Another point's rows are its own. */
@@ -109,6 +134,7 @@ int main(void)
     job.t0_ns = units_now_ns();
     first_launch();
     next_launch();
+    full_disk();
     other_point();
     snprintf(parts, sizeof parts, "rm -r %s", folder);
     CHECK_EQ(system(parts), 0);

@@ -148,8 +148,6 @@ static void uneven(void)
     schedules(&gate, policy, "pp=2", 2);
     schedules(&gate, policy, "pp=3", 3);
     schedules(&gate, policy, "pp=4,dp=2", 8);
-    policy.recompute = RECOMPUTE_SELECTIVE;
-    schedules(&gate, policy, "pp=3,cp=2", 6);
     printf("uneven: %lld layouts; worst %.2g of what is allowed\n", (long long)gate.run,
            gate.worst);
     close_gate(&gate);
@@ -170,7 +168,6 @@ static void with_others(void)
     policy.tp_chunks = 2;
     policy.recompute = RECOMPUTE_FULL;
     policy.recompute_every = 3;
-    schedules(&gate, policy, "pp=2,tp=2,cp=2", 8);
     policy.sequence_parallel = false;
     policy.overlap_tensor = policy.overlap_gradients = false;
     schedules(&gate, policy, "pp=2,tp=2,dp=2", 8);
@@ -179,6 +176,38 @@ static void with_others(void)
     schedules(&gate, policy, "pp=2,dp=4,shard=2", 8);
     printf("with others: %lld layouts; worst %.2g of what is allowed\n", (long long)gate.run,
            gate.worst);
+    close_gate(&gate);
+}
+
+/* Every way to the keys of others, beside stages, tp and sharded state, with what is recomputed, how
+ * micro-batches are cut and what overlaps in turn; layers that do and do not divide; fewer kv heads
+ * than ranks that want one. */
+static void with_context(int layers)
+{
+    static const char *const degrees[] = {"pp=2,tp=2,cp=2", "pp=3,cp=2", "pp=2,cp=2,dp=2,shard=2",
+                                          "pp=2,cp=4"};
+    static const int ranks[] = {8, 6, 8, 8};
+    struct gate gate;
+    open_gate(&gate, model_of(layers, layers % 2 == 0, MODEL_LLAMA));
+    for (int kind = CP_RING; kind <= CP_ULYSSES; kind++)
+        for (int i = 0; i < 4; i++) {
+            struct policy policy = policy_of(&gate.model);
+            int turn = i + 2 * kind + layers;
+            if (i > 0 && (i == 1) != (layers % 2 != 0))
+                continue;
+            policy.cp_kind = (enum cp_kind)kind;
+            policy.micro_batch = 1 + turn % 2;
+            policy.recompute = (enum recompute)(turn % 4);
+            policy.recompute_every = 1 + turn / 2 % 3;
+            policy.overlap_context = turn % 3 != 0;
+            policy.overlap_pipeline = turn % 4 < 2;
+            policy.copy_stream = turn % 5 < 2;
+            policy.tp_chunks = i == 0 ? 1 + kind % 2 : 1;
+            policy.shard_stage = kind == CP_RING ? 1 : 3;
+            schedules(&gate, policy, degrees[i], ranks[i]);
+        }
+    printf("with context, %d layers: %lld layouts; worst %.2g of what is allowed\n", layers,
+           (long long)gate.run, gate.worst);
     close_gate(&gate);
 }
 
@@ -304,6 +333,8 @@ int main(void)
     transfers_that_do_not_meet();
     uneven();
     with_others();
+    with_context(7);
+    with_context(8);
     with_experts();
     dense(false, MODEL_GPT2, false);
     dense(true, MODEL_GPT2, true);

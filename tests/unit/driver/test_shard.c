@@ -128,6 +128,7 @@ static void arenas(void)
                     struct policy policy = small_policy(&model);
                     struct plan plan;
                     policy.dtype = DTYPE_BF16;
+                    policy.pack = CHOICE_OFF;
                     policy.shard_stage = stage;
                     policy.fsdp_prefetch = prefetch;
                     policy.reduce_every = every;

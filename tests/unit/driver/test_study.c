@@ -113,7 +113,7 @@ static void test_every_row(void)
         check_row_by_argv(&study_options[i]);
         check_row_by_yaml(&study_options[i]);
     }
-    CHECK_EQ(study_n_options, 81);
+    CHECK_EQ(study_n_options, 82);
 }
 
 /* Every byte of struct study that can hold a value belongs to exactly one row. */
@@ -236,7 +236,8 @@ static void test_refused_options(void)
          "--lay-out: no such option; did you mean --layout?"},
         {FAIL_USAGE, "--layout 2x2 --resume", "--resume: wanted --out FILE.h5"},
         {FAIL_USAGE, "--layout 2x2 -d fp8", "--dtype: found \"fp8\", wanted one of fp32|tf32|bf16"},
-        {FAIL_ABSENT, "--layout 2x2 --overlap grad,pp", "--overlap: pp is not in this version"},
+        {FAIL_USAGE, "--layout 2x2 --overlap grad,dp",
+         "--overlap: found \"grad,dp\", wanted some of"},
         {FAIL_USAGE, "--layout 2x2 --overlap grads", "--overlap: found \"grads\", wanted some of"},
         {FAIL_USAGE, "--layout 2x2 --overlap none,grad", "wanted none alone"},
         {FAIL_USAGE, "--layout 2x2 --input file", "--input: found \"file\", wanted some of"},
@@ -252,6 +253,16 @@ static void test_refused_options(void)
     }
     CHECK_EQ(parse("--layout 2x2"), 0);
     CHECK(study_overlaps_gradients(&study));
+    static const char *const kinds[] = {"param", "tp", "cp", "ep", "pp"};
+    for (int i = 0; i < 5; i++) { /* each is on, and each can be the only one */
+        char line[64];
+        CHECK_EQ(parse("--layout 2x2"), 0);
+        CHECK(study_overlaps(&study, kinds[i]));
+        snprintf(line, sizeof line, "--layout 2x2 --overlap %s", kinds[i]);
+        CHECK_EQ(parse(line), 0);
+        for (int k = 0; k < 5; k++)
+            CHECK_EQ(study_overlaps(&study, kinds[k]), k == i);
+    }
     CHECK_EQ(parse("--layout 2x2 --overlap none"), 0);
     CHECK(!study_overlaps_gradients(&study));
 }

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/err.h"
@@ -65,7 +66,7 @@ static void hangs(void)
     watchdog_start(0.3, 13, "node7");
     watchdog_at("forward", 3, NULL);
     watchdog_at("all_reduce", 12, "dp 1 of 4: ranks 1, 9");
-    units_sleep_ns(5000LL * MS);
+    units_sleep_ns(60000LL * MS);
 }
 
 static void test_hang(void)
@@ -75,7 +76,7 @@ static void test_hang(void)
     CHECK_HAS(outcome.text, "scalestudy: timeout: host node7 rank 13: all_reduce 12 (dp 1 of 4: "
                             "ranks 1, 9) for 0.3 s, deadline 0.3 s\n");
     CHECK(strchr(outcome.text, '\n') == outcome.text + strlen(outcome.text) - 1); /* one line */
-    CHECK(outcome.seconds >= 0.3 && outcome.seconds < 3);
+    CHECK(outcome.seconds >= 0.3 && outcome.seconds < 30);                        /* of 60 */
     printf("deadline 0.3 s, ended after %.3f s\n", outcome.seconds);
 }
 
@@ -176,7 +177,7 @@ static void resumes(void)
     watchdog_pause();
     units_sleep_ns(300 * MS);
     watchdog_at("send", 7, "pp");
-    units_sleep_ns(5000LL * MS);
+    units_sleep_ns(60000LL * MS);
 }
 
 static void test_after_pause(void)
@@ -184,7 +185,7 @@ static void test_after_pause(void)
     struct outcome outcome = play(resumes);
     CHECK_EQ(outcome.status, FAIL_TIMEOUT);
     CHECK_HAS(outcome.text, "host again rank 2: send 7 (pp) for 0.2 s");
-    CHECK(outcome.seconds >= 0.5 && outcome.seconds < 3);
+    CHECK(outcome.seconds >= 0.5 && outcome.seconds < 30); /* of 60 */
 }
 
 static void pauses_long(void)
@@ -215,10 +216,10 @@ static void test_cheap(void)
 {
     enum { CALLS = 1000000 };
     CHECK_EQ(watchdog_start(10, 0, "h"), 0);
-    int64_t start_ns = units_now_ns();
+    clock_t start = clock(); /* of the processor: others may hold it meanwhile */
     for (int i = 0; i < CALLS; i++)
         watchdog_at("step", i, "dp");
-    double each_ns = (double)(units_now_ns() - start_ns) / CALLS;
+    double each_ns = 1e9 * (double)(clock() - start) / CLOCKS_PER_SEC / CALLS;
     watchdog_stop();
     printf("watchdog_at: %.1f ns\n", each_ns);
     CHECK(each_ns < 200);

@@ -2,9 +2,9 @@
 #include "topologies/layout.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/err.h"
-#include "base/units.h"
 #include "tests/test.h"
 
 enum { MOST_RANKS = 256 };
@@ -310,7 +310,7 @@ static void test_group_nodes(void)
 /* A layout of 16,384 ranks costs what one of 1 costs. */
 static void test_many_ranks(void)
 {
-    int64_t start_ns = units_now_ns();
+    clock_t start = clock(); /* of the processor: others may hold it meanwhile */
     for (int nodes = 512; nodes <= 2048; nodes *= 4)
         for (int rank = 0; rank < nodes * 8; rank++) {
             struct degrees degrees = {.tp = 8, .cp = 2, .ep = 8, .pp = 8, .shard = 2};
@@ -320,7 +320,7 @@ static void test_many_ranks(void)
             CHECK_EQ(group_rank(&layout.group[AXIS_DP], layout.group[AXIS_DP].me), rank);
             CHECK_EQ(layout.degrees.dp, nodes / 16);
         }
-    double seconds = (double)(units_now_ns() - start_ns) * 1e-9;
+    double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
     printf("layouts of 4096 and of 16384 ranks: %.3f s\n", seconds);
     CHECK(seconds < 1.0);
 }

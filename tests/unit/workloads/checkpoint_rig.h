@@ -23,6 +23,7 @@ struct rig_layout {
     const char *parallel;
     int stage;
     enum dtype dtype;
+    int virtual_stages;
 };
 
 static inline void rig_plan(struct plan *plan, const struct model *model,
@@ -36,6 +37,10 @@ static inline void rig_plan(struct plan *plan, const struct model *model,
     policy.micro_batch = 1;
     policy.dtype = how->dtype;
     policy.shard_stage = how->stage > 0 ? how->stage : 3;
+    if (how->virtual_stages > 1) {
+        policy.schedule = SCHEDULE_INTERLEAVED;
+        policy.virtual_stages = how->virtual_stages;
+    }
     CHECK_EQ(layout_parse(how->parallel, &degrees), 0);
     CHECK_EQ(layout_init(&layout, how->ranks, 1, rank, &degrees), 0);
     if (!CHECK_EQ(transformer_plan(plan, model, &layout, &policy), 0))

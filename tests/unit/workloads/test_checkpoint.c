@@ -7,38 +7,46 @@
 static char root[CHECKPOINT_PATH];
 static struct model model;
 
-static const struct rig_layout layouts[] = {{1, "", 0, DTYPE_F32},
-                                            {2, "", 0, DTYPE_F32},
-                                            {4, "", 0, DTYPE_F32},
-                                            {2, "shard=2", 1, DTYPE_F32},
-                                            {4, "shard=4", 1, DTYPE_F32},
-                                            {2, "shard=2", 3, DTYPE_BF16},
-                                            {4, "shard=2", 3, DTYPE_F32},
-                                            {4, "shard=4", 2, DTYPE_BF16},
-                                            {2, "tp=2", 0, DTYPE_F32},
-                                            {4, "tp=4", 0, DTYPE_F32},
-                                            {4, "tp=2", 0, DTYPE_F32},
-                                            {4, "tp=2,shard=2", 3, DTYPE_F32},
-                                            {4, "tp=2,shard=2", 1, DTYPE_BF16}};
-enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
+static const struct rig_layout layouts[] = {{1, "", 0, DTYPE_F32, 0},
+                                            {2, "", 0, DTYPE_F32, 0},
+                                            {4, "", 0, DTYPE_F32, 0},
+                                            {2, "shard=2", 1, DTYPE_F32, 0},
+                                            {4, "shard=4", 1, DTYPE_F32, 0},
+                                            {2, "shard=2", 3, DTYPE_BF16, 0},
+                                            {4, "shard=2", 3, DTYPE_F32, 0},
+                                            {4, "shard=4", 2, DTYPE_BF16, 0},
+                                            {2, "tp=2", 0, DTYPE_F32, 0},
+                                            {4, "tp=4", 0, DTYPE_F32, 0},
+                                            {4, "tp=2", 0, DTYPE_F32, 0},
+                                            {4, "tp=2,shard=2", 3, DTYPE_F32, 0},
+                                            {4, "tp=2,shard=2", 1, DTYPE_BF16, 0},
+                                            {4, "cp=2,shard=2", 3, DTYPE_F32, 0},
+                                            {2, "pp=2", 0, DTYPE_F32, 0},
+                                            {4, "tp=2,pp=2", 0, DTYPE_F32, 2}}; /* four layers */
+static const struct rig_layout experts[] = {
+    {1, "", 0, DTYPE_F32, 0},          {2, "ep=2", 0, DTYPE_F32, 0},
+    {4, "ep=4", 0, DTYPE_BF16, 0},     {4, "ep=2", 0, DTYPE_F32, 0},
+    {4, "tp=2,ep=2", 0, DTYPE_F32, 0}, {4, "ep=2,cp=2", 0, DTYPE_F32, 0},
+    {4, "ep=2,pp=2", 0, DTYPE_F32, 0}, {4, "ep=2,shard=4", 2, DTYPE_F32, 0},
+};
+enum { LAYOUTS = sizeof layouts / sizeof layouts[0], EXPERTS = sizeof experts / sizeof experts[0] };
 
-static void any_to_any(const char *name)
+static void any_to_any(const char *name, const struct rig_layout *list, int n, int64_t layers)
 {
     struct model full;
     CHECK_EQ(model_load(&full, name), 0);
     model_reduce_for(&full, 4, &model);
-    for (int from = 0; from < LAYOUTS; from++) {
+    model_reduce_layers(&full, layers, &model);
+    for (int from = 0; from < n; from++) {
         char folder[CHECKPOINT_PATH];
         bool shared = from % 2 == 1;
-        CHECK_EQ(
-            rig_save(root, &model, &layouts[from], shared, 10 + from, 7, 3 * CHECKPOINT_BLOCK, 0),
-            0);
+        CHECK_EQ(rig_save(root, &model, &list[from], shared, 10 + from, 7, 3 * CHECKPOINT_BLOCK, 0),
+                 0);
         checkpoint_step_folder(root, 10 + from, folder, sizeof folder);
-        for (int to = 0; to < LAYOUTS; to++)
-            if (!CHECK_EQ(rig_load(folder, &model, &layouts[to], 7), 0))
-                printf("%s: %d ranks %s -> %d ranks %s: %s\n", name, layouts[from].ranks,
-                       layouts[from].parallel, layouts[to].ranks, layouts[to].parallel,
-                       fail_message());
+        for (int to = 0; to < n; to++)
+            if (!CHECK_EQ(rig_load(folder, &model, &list[to], 7), 0))
+                printf("%s: %d ranks %s -> %d ranks %s: %s\n", name, list[from].ranks,
+                       list[from].parallel, list[to].ranks, list[to].parallel, fail_message());
         checkpoint_remove(folder);
     }
 }
@@ -47,6 +55,7 @@ static void together_they_save_once(void)
 {
     for (int l = 0; l < LAYOUTS; l++) {
         int64_t saved = 0, most = 0;
+        bool even = strstr(layouts[l].parallel, "pp=") == NULL; /* else stages are not alike */
         struct plan plan;
         for (int r = 0; r < layouts[l].ranks; r++) {
             struct checkpoint_shard shard;
@@ -62,7 +71,8 @@ static void together_they_save_once(void)
         }
         rig_plan(&plan, &model, &layouts[0], 0);
         CHECK_EQ(saved, plan.n_parameters); /* every element by one rank, whatever the layout */
-        CHECK(most < plan.n_parameters * 13 / (10 * layouts[l].ranks) + 4 * CHECKPOINT_BLOCK);
+        CHECK(!even ||
+              most < plan.n_parameters * 13 / (10 * layouts[l].ranks) + 4 * CHECKPOINT_BLOCK);
         plan_release(&plan);
     }
 }
@@ -273,8 +283,9 @@ int main(void)
 {
     rig_folder(root, sizeof root, "/dev/shm");
     rig_direct = false; /* closing an asynchronous context takes the kernel 30 ms */
-    any_to_any("tiny-llama");
-    any_to_any("tiny");
+    any_to_any("tiny-moe", experts, EXPERTS, 2);
+    any_to_any("tiny-llama", layouts, LAYOUTS - 1, 2);
+    any_to_any("tiny", layouts, LAYOUTS, 4);
     rig_remove(root);
     rig_direct = true;
     rig_folder(root, sizeof root, NULL);

@@ -11,7 +11,7 @@ static char root[CHECKPOINT_PATH];
 static struct model model;
 
 static const struct rig_layout layouts[] = {
-    {1, "", 0, DTYPE_F32}, {2, "shard=2", 1, DTYPE_F32}, {2, "tp=2", 0, DTYPE_F32}};
+    {1, "", 0, DTYPE_F32, 0}, {2, "shard=2", 1, DTYPE_F32, 0}, {2, "tp=2", 0, DTYPE_F32, 0}};
 
 static int64_t newest(void)
 {

@@ -38,6 +38,7 @@ static void random_policy(struct policy *p, const struct model *model, int i, in
     p->recompute = (enum recompute)pick(i, "recompute", 4);
     p->recompute_every = 1 + pick(i, "every", 3);
     p->copy_stream = pick(i, "copy", 2);
+    p->pack = CHOICE_OFF; /* the closed form of activations is that of all of them */
     p->shard_stage = 1 + pick(i, "stage", 3);
     p->fsdp_prefetch = pick(i, "prefetch", 3);
     p->fsdp_reshard = pick(i, "reshard", 3);

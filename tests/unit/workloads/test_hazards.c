@@ -284,6 +284,9 @@ static void check_stage(const struct stage *stage)
     policy.virtual_stages = stage->chunks;
     policy.recompute = stage->recompute;
     policy.copy_stream = stage->copy_stream;
+    policy.overlap_pipeline = policy.overlap_expert = stage->rank % 2 == 0;
+    if (stage->rank / 2 % 2 == 0) /* of dense models nothing */
+        CHECK_EQ(routing_parse("learned", "none", &policy.routing), 0);
     CHECK_EQ(transformer_plan(&plan, &model, &layout, &policy), 0);
     order_open(&order, &plan);
     order_follow(&order, -1, -1);
@@ -326,6 +329,10 @@ static void all_stages(void)
         {"tiny-moe", "tp=2,ep=2,etp=1", 4, SCHEDULE_1F1B, 1, 0, RECOMPUTE_NONE, true, false},
         {"tiny-moe", "pp=2,ep=2", 4, SCHEDULE_1F1B, 1, 0, RECOMPUTE_FULL, true, false},
         {"tiny-moe", "cp=2,ep=4", 4, SCHEDULE_1F1B, 1, 0, RECOMPUTE_NONE, false, false},
+        {"tiny-moe", "ep=2,shard=2", 4, SCHEDULE_1F1B, 1, 0, RECOMPUTE_FULL, false, false},
+        {"tiny-moe", "ep=2,shard=2", 2, SCHEDULE_1F1B, 1, 0, RECOMPUTE_NONE, false, false},
+        {"tiny-moe", "ep=2,tp=2,etp=1,shard=2", 4, SCHEDULE_1F1B, 1, 0, RECOMPUTE_NONE, true,
+         false},
     };
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
         struct stage stage = stages[i];

@@ -36,6 +36,7 @@ static void make(struct plan *plan, const struct asked *a)
     if (a->stage > 0)
         policy.shard_stage = a->stage;
     policy.reduce_every = a->reduce_every;
+    policy.pack = CHOICE_OFF; /* gradients have an arena of their own */
     CHECK_EQ(transformer_plan(plan, &model, &layout, &policy), 0);
 }
 

@@ -1,7 +1,9 @@
 /*
  * What pipelines leave idle: plans of all stages, each op as long as the cost model says, replayed with
  * free transfers. Equal stages without the cost of a head give the closed forms; interleaved and zb-h1
- * are shorter than 1f1b; a stage with more to do is seen; what is in flight is what arenas hold.
+ * are shorter than 1f1b; a stage with more to do is seen; what is in flight is what arenas hold. With
+ * transfers that take time the step is as long as an op-by-op replay of all stages says, and longer
+ * where stages do not compute while they send.
  */
 #include <math.h>
 #include <stdio.h>
@@ -27,7 +29,7 @@ static struct model model_of(int layers, int64_t vocabulary)
                       .ffn = 4096,
                       .vocabulary = vocabulary,
                       .sequence = 512,
-                      .pad = 64,
+                      .pad = 8,
                       .tied = false,
                       .style = MODEL_GPT2,
                       .theta = 10000,
@@ -43,6 +45,9 @@ struct played {
     struct pipeline_stage stage[8];
     int64_t activations[8];
     double parts[SCHEDULE_PARTS];
+    double transfer_s,
+        found_s; /* of the machine; what the replay finds in the times of both ends */
+    struct pipeline_bubble moved;
 };
 
 /* Adds what a stage takes; calls are not read. */
@@ -65,7 +70,22 @@ static void add_stage(struct played *out, const struct cost *cost, const struct 
     free(op_s);
 }
 
-static struct played play(const struct model *model, enum schedule_kind kind, int pp, int m, int v)
+/* The transfers of a stage as it would have timed them: the end that comes early waits. */
+static void add_moves(const struct plan *plan, double seconds, double *moves)
+{
+    double *op_s = calloc((size_t)plan->n_ops, sizeof *op_s);
+    for (int i = 0; i < plan->n_ops; i++) {
+        const struct shape_coll *call = &plan->ops[i].shape.coll;
+        bool early = (call->coll.kind == COLL_SEND) == (call->direction == SCHEDULE_UP);
+        if (plan->ops[i].kind == OP_COLLECTIVE)
+            op_s[i] = early ? 1 : seconds;
+    }
+    pipeline_list_moves(plan, op_s, moves);
+    free(op_s);
+}
+
+static struct played play_with(const struct model *model, enum schedule_kind kind, int pp, int m,
+                               int v, bool overlap)
 {
     static struct plan plans[8];
     struct played out;
@@ -76,6 +96,8 @@ static struct played play(const struct model *model, enum schedule_kind kind, in
     policy_defaults(&policy, model);
     policy.schedule = kind;
     policy.virtual_stages = v;
+    policy.overlap_pipeline = overlap;
+    policy.pack = CHOICE_OFF; /* bytes are those of the closed form */
     policy.micro_batch = 2;
     policy.global_batch = (int64_t)m * policy.micro_batch;
     for (int s = 0; s < pp; s++) {
@@ -84,16 +106,34 @@ static struct played play(const struct model *model, enum schedule_kind kind, in
         if (!CHECK_EQ(transformer_plan(&plans[s], model, &layout, &policy), 0))
             return out;
     }
-    int n = pipeline_times(&plans[0].schedule);
+    int n = pipeline_times(&plans[0].schedule), n_moves = pipeline_moves(&plans[0].schedule);
+    double *moves = calloc((size_t)pp * (size_t)n_moves, sizeof *moves);
+    struct coll sends = {.kind = COLL_SEND,
+                         .dtype = DTYPE_F32,
+                         .count = policy.micro_batch * model->sequence * model->hidden};
+    out.transfer_s = cost_coll_s(&cost, &sends, &(struct group){.stride = 1, .size = 2});
     double *times = calloc((size_t)pp * (size_t)n, sizeof *times);
     for (int s = 0; s < pp; s++)
         add_stage(&out, &cost, &plans[s], s, times + (ptrdiff_t)s * n);
-    pipeline_replay(&plans[0].schedule, times, out.stage, &out.bubble);
+    for (int s = 0; s < pp; s++)
+        add_moves(&plans[s], out.transfer_s, moves + (ptrdiff_t)s * n_moves);
+    pipeline_replay(&plans[0].schedule, times, (struct schedule_transfer){0}, out.stage,
+                    &out.bubble);
+    out.found_s = pipeline_transfer(&plans[0].schedule, moves);
+    CHECK_EQ(pipeline_blocks(&plans[0]), !overlap);
+    struct schedule_transfer transfer = {out.found_s, pipeline_blocks(&plans[0])};
+    pipeline_replay(&plans[0].schedule, times, transfer, NULL, &out.moved);
     cost_stages(&cost, plans, pp, &out.step, &out.bubble_s);
     for (int s = 0; s < pp; s++)
         plan_release(&plans[s]);
     free(times);
+    free(moves);
     return out;
+}
+
+static struct played play(const struct model *model, enum schedule_kind kind, int pp, int m, int v)
+{
+    return play_with(model, kind, pp, m, v, true);
 }
 
 static double ideal_ratio(const struct played *p)
@@ -103,7 +143,7 @@ static double ideal_ratio(const struct played *p)
 
 static void closed_forms(void)
 {
-    struct model model = model_of(16, 61);
+    struct model model = model_of(32, 8);
     for (int pp = 2; pp <= 4; pp *= 2)
         for (int m = 8; m <= 16; m *= 2) {
             struct played one = play(&model, SCHEDULE_1F1B, pp, m, 1);
@@ -128,14 +168,42 @@ static void closed_forms(void)
                    m, ideal_ratio(&one), ideal_ratio(&gpipe), expected, ideal_ratio(&zb), less);
             for (int v = 2; v <= 4; v += 2) {
                 struct played inter = play(&model, SCHEDULE_INTERLEAVED, pp, m, v);
-                double near = v == 2 ? 0.05 : 0.11; /* of one layer: what the ends add counts */
-                CHECK_NEAR(ideal_ratio(&inter), expected / v, near * expected / v);
+                CHECK_NEAR(ideal_ratio(&inter), expected / v, 0.05 * expected / v);
                 CHECK(inter.bubble.step_s < before);
-                CHECK_NEAR(inter.bubble_s, inter.bubble.bubble_s, 1e-9 * inter.bubble.step_s);
+                /* op by op a receive may stand behind one that comes later: the order is one for all */
+                CHECK_NEAR(inter.bubble_s, inter.bubble.bubble_s, 1e-4 * inter.bubble.step_s);
                 before = inter.bubble.step_s;
                 printf(" v=%d %.4f (%.4f)", v, ideal_ratio(&inter), expected / v);
             }
             printf("\n");
+        }
+}
+
+/* Transfers take what the machine needs: the replay by slots finds that in the times of their ends, and
+ * agrees with the one op by op; not computing meanwhile costs at least as much on every schedule. */
+static void transfers_take_time(void)
+{
+    struct model model = model_of(16, 61);
+    for (int pp = 2; pp <= 4; pp *= 2)
+        for (int kind = SCHEDULE_GPIPE; kind <= SCHEDULE_ZB_H1; kind++) {
+            int v = kind == SCHEDULE_INTERLEAVED ? 4 : 1;
+            struct played p = play_with(&model, (enum schedule_kind)kind, pp, 8, v, true);
+            struct played blocked = play_with(&model, (enum schedule_kind)kind, pp, 8, v, false);
+            double cost = p.step.step_s - p.bubble.step_s;
+            CHECK_NEAR(p.found_s, p.transfer_s, 1e-12);
+            CHECK(cost > p.transfer_s);
+            if (!CHECK_NEAR(p.moved.step_s, p.step.step_s, 0.01 * p.step.step_s) ||
+                !CHECK_NEAR(blocked.moved.step_s, blocked.step.step_s, 0.01 * p.step.step_s))
+                printf("%s pp=%d\n", schedule_name(kind), pp);
+            /* with gpipe the first stage's sends may well be hidden by the wait for the others */
+            CHECK(blocked.step.step_s >=
+                  p.step.step_s + (kind == SCHEDULE_GPIPE ? 0 : 0.9 * p.transfer_s));
+            CHECK_NEAR(blocked.bubble.step_s, p.bubble.step_s, 1e-9);
+            printf("pp=%d %-11s free %.3f ms, transfers of %.3f ms %.3f (%.3f op by op), without "
+                   "overlap %.3f (%.3f)\n",
+                   pp, schedule_name(kind), 1e3 * p.bubble.step_s, 1e3 * p.transfer_s,
+                   1e3 * p.moved.step_s, 1e3 * p.step.step_s, 1e3 * blocked.moved.step_s,
+                   1e3 * blocked.step.step_s);
         }
 }
 
@@ -173,6 +241,7 @@ int main(void)
 {
     CHECK_EQ(topology_load(&machine, "h100-8x400g"), 0);
     closed_forms();
+    transfers_take_time();
     uneven_stages();
     memory_in_flight();
     return test_end();

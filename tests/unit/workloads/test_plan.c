@@ -221,7 +221,6 @@ static void refusals(void)
          "ep=3 does not divide the 8 experts of model tiny-moe; choose ep=2 or ep=4"},
         {"tiny-moe", "dp=16,ep=16", 16, FAIL_USAGE, 1, 1, "of model tiny-moe; choose ep=8"},
         {"tiny-moe", "tp=2,etp=1", 2, FAIL_USAGE, 1, 1, "and ep=1: experts that are not split"},
-        {"tiny-moe", "dp=4,shard=2,ep=2", 4, FAIL_ABSENT, 1, 1, "shard=2 with ep=2"},
         {"tiny", "pp=16", 16, FAIL_USAGE, 1, 1, "choose pp=8 or fewer"},
         {"tiny", "pp=4", 4, FAIL_USAGE, 1, 1, "2 micro-batches a step for pp=4 stages"},
     };

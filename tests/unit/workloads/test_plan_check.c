@@ -220,6 +220,105 @@ static void sums(void)
     CHECK(check.traffic[AXIS_REPLICATE].across > 0);
 }
 
+/* ---- what pipelines hand on ---- */
+
+/* Of all ranks of a pipeline; one of them may be changed before it is checked. */
+struct pipe {
+    struct job job;
+    int changed, way; /* rank, -1; enum below */
+    bool did;
+};
+enum { SWAP_RECEIVES, SWAP_SENDS, OTHER_CUT };
+
+/* The n-th transfer of a kind in a direction. */
+static struct op *transfer(struct plan *plan, enum coll_kind kind, int direction, int n)
+{
+    for (int i = 0; i < plan->n_ops; i++) {
+        struct op *op = &plan->ops[i];
+        if (op->kind == OP_COLLECTIVE && op->shape.coll.coll.kind == kind &&
+            op->shape.coll.direction == direction && n-- == 0)
+            return op;
+    }
+    return NULL;
+}
+
+static int make_pipe(void *arg, int rank, struct plan *out)
+{
+    struct pipe *pipe = arg;
+    int rc = make(&pipe->job, rank, out);
+    if (rc != 0 || rank != pipe->changed)
+        return rc;
+    enum coll_kind kind = pipe->way == SWAP_SENDS ? COLL_SEND : COLL_RECV;
+    struct op *a = transfer(out, kind, SCHEDULE_DOWN, 1),
+              *b = transfer(out, kind, SCHEDULE_DOWN, 2);
+    pipe->did = a != NULL && b != NULL;
+    if (pipe->did && pipe->way == OTHER_CUT) {
+        a->layer++;
+    } else if (pipe->did) { /* what one of them means and does is the other's: sizes are equal */
+        struct op was = *a;
+        a->micro = b->micro, a->layer = b->layer;
+        b->micro = was.micro, b->layer = was.layer;
+    }
+    return 0;
+}
+
+static struct pipe pipe_of(enum schedule_kind kind, int pp, int v, int m, bool overlap)
+{
+    struct pipe pipe = {.job = {.nodes = 1, .ranks_per_node = pp}, .changed = -1};
+    CHECK_EQ(model_load(&pipe.job.model, "tiny"), 0);
+    pipe.job.model.layers = 16;
+    pipe.job.degrees.pp = pp;
+    policy_defaults(&pipe.job.policy, &pipe.job.model);
+    pipe.job.policy.schedule = kind;
+    pipe.job.policy.virtual_stages = v;
+    pipe.job.policy.micro_batch = 1;
+    pipe.job.policy.global_batch = m;
+    pipe.job.policy.overlap_pipeline = overlap;
+    pipe.job.policy.pack = CHOICE_OFF; /* what is called does not depend on it */
+    return pipe;
+}
+
+/* Every schedule: all transfers meet by order alone, also one at a time; and what is taken for another
+ * of the same size is named. */
+static void pipelines(void)
+{
+    for (int pp = 2; pp <= 4; pp *= 2)
+        for (int kind = SCHEDULE_GPIPE; kind <= SCHEDULE_ZB_H1; kind++)
+            for (int v = 1; v <= 4; v *= 2)
+                for (int i = 0; i < 4; i++) {
+                    int m = pp * (1 + i / 2);
+                    struct plan_check check;
+                    if ((kind == SCHEDULE_INTERLEAVED) != (v > 1))
+                        continue;
+                    struct pipe pipe = pipe_of((enum schedule_kind)kind, pp, v, m, i % 2 == 0);
+                    if (!CHECK_EQ(plan_check_all(&check, pp, make_pipe, &pipe), 0))
+                        printf("%s pp=%d v=%d m=%d: %s\n", schedule_name(kind), pp, v, m,
+                               fail_message());
+                    /* both ends of each, and the sums of all stages */
+                    CHECK_EQ(check.traffic[AXIS_PP].calls, 4LL * m * (pp * v - 1) + pp);
+                    fail_clear();
+                    for (pipe.way = SWAP_RECEIVES; pipe.way <= OTHER_CUT; pipe.way++) {
+                        pipe.changed = pipe.way == SWAP_SENDS ? 0 : pp - 1;
+                        pipe.did = false;
+                        int rc = plan_check_all(&check, pp, make_pipe, &pipe);
+                        CHECK_EQ(rc, pipe.did ? FAIL_WRONG : 0);
+                        if (pipe.did)
+                            CHECK_HAS(fail_message(), "they meet by order alone");
+                        fail_clear();
+                    }
+                }
+    struct pipe pipe = pipe_of(SCHEDULE_INTERLEAVED, 2, 2, 4, true);
+    struct plan_check check;
+    pipe.changed = 1, pipe.way = SWAP_RECEIVES;
+    CHECK_EQ(plan_check_all(&check, 2, make_pipe, &pipe), FAIL_WRONG);
+    CHECK_HAS(
+        fail_message(),
+        "transfer 2 from rank 0 to rank 1 on pp, direction 0, is micro-batch 1 before layer 4, "
+        "forward, ");
+    CHECK_HAS(fail_message(), "where the receiver's order has micro-batch 0 before layer 12");
+    fail_clear();
+}
+
 /* What make() says ends the check. */
 static void refusals_pass_through(void)
 {
@@ -238,6 +337,7 @@ int main(void)
     collectives();
     transfers();
     sums();
+    pipelines();
     refusals_pass_through();
     return test_end();
 }

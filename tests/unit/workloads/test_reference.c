@@ -1,5 +1,6 @@
 /*
- * Five training steps of both styles agree with PyTorch: loss, gradient norm, every gradient tensor at
+ * Five training steps of both styles, and of layers of experts (router, load-balance loss, tokens that
+ * find no room, dropless), agree with PyTorch: loss, gradient norm, every gradient tensor at
  * step 1 and every parameter after the last step equal golden/reference_MODEL.txt (made by
  * golden/reference.py in fp64), however the batch is cut into micro-batches, with parts of layers
  * recomputed, with batches on a stream of their own.
@@ -127,6 +128,11 @@ static void check_gradients(const struct plan *plan, const struct kernel_context
     }
 }
 
+/* A file of golden/, its model; how tokens come to experts. */
+struct training {
+    const char *file, *model, *capacity;
+};
+
 struct variant {
     int64_t micro_batch;
     enum recompute recompute;
@@ -134,14 +140,14 @@ struct variant {
     bool copy_stream;
 };
 
-static int make_plan(struct plan *plan, struct model *model, const char *name,
+static int make_plan(struct plan *plan, struct model *model, const struct training *training,
                      const struct variant *variant)
 {
     struct layout layout;
     struct degrees degrees = {0};
     struct policy policy;
     int rc;
-    TRY(model_load(model, name));
+    TRY(model_load(model, training->model));
     TRY(layout_init(&layout, 1, 1, 0, &degrees));
     policy_defaults(&policy, model);
     policy.global_batch = BATCH;
@@ -153,6 +159,8 @@ static int make_plan(struct plan *plan, struct model *model, const char *name,
     policy.lr_min = 1e-4f;
     policy.warm_up = 2;
     policy.decay_steps = 10;
+    if (training->capacity != NULL)
+        TRY(routing_parse("learned", training->capacity, &policy.routing));
     TRY(transformer_plan(plan, model, &layout, &policy));
 out:
     return rc;
@@ -183,7 +191,7 @@ static void check_work(const struct plan *plan, const struct kernel_context *con
     CHECK_EQ(work->hardware_flops > work->model_flops, products_again);
 }
 
-static void check_training(const char *name, const struct variant *variant)
+static void check_training(const struct training *training, const struct variant *variant)
 {
     struct model model;
     struct plan plan = {0};
@@ -191,7 +199,7 @@ static void check_training(const char *name, const struct variant *variant)
     double log[STEPS][SCALARS];
     struct kernel_context context = {.input = &input, .log = log[0], .log_rows = STEPS};
 
-    if (!CHECK_EQ(make_plan(&plan, &model, name, variant), 0) ||
+    if (!CHECK_EQ(make_plan(&plan, &model, training, variant), 0) ||
         !CHECK_EQ(input_open(&input, "synthetic", 1, model.vocabulary, model.sequence, 0.25, 0), 0))
         return;
     open_memory(&context, &plan);
@@ -215,12 +223,17 @@ int main(void)
                                               {2, RECOMPUTE_FULL, 3, true},
                                               {1, RECOMPUTE_SELECTIVE, 2, false},
                                               {2, RECOMPUTE_MLP, 1, false}};
-    static const char *const models[] = {"tiny", "tiny-llama"};
-    for (size_t m = 0; m < 2; m++) {
-        read_reference(models[m]);
+    static const struct training trainings[] = {{"tiny", "tiny", NULL},
+                                                {"tiny-llama", "tiny-llama", NULL},
+                                                {"tiny-moe", "tiny-moe", "1"},
+                                                {"tiny-moe-dropless", "tiny-moe", "none"}};
+    kernels_blas_threads(1);
+    for (size_t t = 0; t < sizeof trainings / sizeof trainings[0]; t++) {
+        read_reference(trainings[t].file);
         CHECK_EQ(expected.n_steps, STEPS);
         for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++)
-            check_training(models[m], &variants[i]);
+            if (trainings[t].capacity == NULL || variants[i].recompute != RECOMPUTE_MLP)
+                check_training(&trainings[t], &variants[i]);
     }
     return test_end();
 }

@@ -50,7 +50,7 @@ static void each_slot_once(const struct schedule *s)
 static void bubble_as_said(const struct schedule *s)
 {
     double work = 3.0 * s->micro_batches * s->chunks;
-    double end = schedule_play(s, NULL, NULL, finish);
+    double end = schedule_play(s, NULL, NULL, (struct schedule_transfer){0}, finish);
     const double equal[] = {1, 1, 1};
     CHECK_NEAR((end - work) / work, schedule_bubble(s, equal), 1e-12);
 }
@@ -203,7 +203,8 @@ static void uneven_times(void)
     struct schedule s = {SCHEDULE_1F1B, 2, 2, 1};
     /* stage 0: F F B B of 1 1 2 2; stage 1: F B F B of 3 3 3 3 */
     const double seconds[] = {1, 1, 2, 2, 3, 3, 3, 3};
-    CHECK_NEAR(schedule_play(&s, NULL, seconds, finish), 1 + 4 * 3 + 2, 1e-12);
+    CHECK_NEAR(schedule_play(&s, NULL, seconds, (struct schedule_transfer){0}, finish),
+               1 + 4 * 3 + 2, 1e-12);
     CHECK_NEAR(finish[2], 1 + 6 + 2, 1e-12);
 }
 

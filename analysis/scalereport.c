@@ -207,6 +207,28 @@ out:
     return rc;
 }
 
+/* Times of other arithmetic, or of another device, bound nothing here. */
+static int ceilings_fit(const struct record_head *ceilings, const char *path,
+                        const struct report *report)
+{
+    const struct record_head *study = &report->files[0]->head;
+    const char *theirs = record_head_get(ceilings, "study", "dtype");
+    const char *ours = record_head_get(study, "study", "dtype");
+    if (theirs != NULL && ours != NULL && strcmp(theirs, ours) != 0)
+        return fail(FAIL_USAGE,
+                    "--ceilings: %s was measured in %s, %s is in %s: calibrate with -d %s", path,
+                    theirs, report->files[0]->path, ours, ours);
+    if (ceilings->n_ranks == 0 || study->n_ranks == 0)
+        return 0;
+    theirs = ceilings->ranks[0].device;
+    ours = study->ranks[0].device;
+    if (strncmp(theirs, ours, sizeof study->ranks[0].device) != 0)
+        return fail(FAIL_USAGE, "--ceilings: %s was measured on %.64s, %s on %.64s", path,
+                    theirs[0] != '\0' ? theirs : "the CPU", report->files[0]->path,
+                    ours[0] != '\0' ? ours : "the CPU");
+    return 0;
+}
+
 static int report_files(char **paths, int n, const struct options *asked)
 {
     struct studies studies = {0};
@@ -236,6 +258,8 @@ static int report_files(char **paths, int n, const struct options *asked)
         studies.reports[i].work = &work;
         studies.reports[i].ceilings = asked->ceilings[0] != '\0' ? &calibration.head : NULL;
         TRY(report_work_check(&work, &studies.reports[i]));
+        if (asked->ceilings[0] != '\0')
+            TRY(ceilings_fit(&calibration.head, asked->ceilings, &studies.reports[i]));
     }
     TRY(print_reports(&studies, asked));
     if (asked->plot[0] != '\0')

@@ -4,6 +4,7 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/err.h"
 #include "base/units.h"
@@ -53,17 +54,38 @@ static int64_t bytes_to_enrol(const struct plan *plan, int buffer)
     return most;
 }
 
-/* Windows are of one size on all members; here: on all ranks. */
+/* Where calls of groups lie in the arenas; of gathers and scatters the whole. */
+static uint64_t places_of_calls(const struct plan *plan)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < plan->n_ops; i++) {
+        const struct op *op = &plan->ops[i];
+        int kind = op->kind == OP_COLLECTIVE ? (int)op->shape.coll.coll.kind : -1;
+        if (kind < 0 || kind == COLL_SEND || kind == COLL_RECV || kind == COLL_SENDRECV)
+            continue;
+        const struct tensor *to = &op->t[kind == COLL_REDUCE_SCATTER ? 0 : 1];
+        const struct tensor *from = kind == COLL_ALL_GATHER ? to : &op->t[0];
+        int64_t place[] = {op->stream, from->buffer, from->offset, to->buffer, to->offset};
+        sum = XXH3_64bits_withSeed(place, sizeof place, sum);
+    }
+    return sum;
+}
+
+/* Windows are of one size on all members, and calls lie at one place in them; here: on all ranks. */
 static int check_sizes(const struct execute *e, const void *comm)
 {
-    int64_t least[PLAN_BUFFERS], most[PLAN_BUFFERS];
+    enum { N = PLAN_BUFFERS + 1 };
+    int64_t least[N], most[N];
     for (int b = 0; b < PLAN_BUFFERS; b++)
         least[b] = most[b] = bytes_to_enrol(e->plan, b);
-    MPI_Allreduce(MPI_IN_PLACE, least, PLAN_BUFFERS, MPI_INT64_T, MPI_MIN, *(const MPI_Comm *)comm);
-    MPI_Allreduce(MPI_IN_PLACE, most, PLAN_BUFFERS, MPI_INT64_T, MPI_MAX, *(const MPI_Comm *)comm);
+    least[N - 1] = most[N - 1] = (int64_t)(places_of_calls(e->plan) >> 1);
+    MPI_Allreduce(MPI_IN_PLACE, least, N, MPI_INT64_T, MPI_MIN, *(const MPI_Comm *)comm);
+    MPI_Allreduce(MPI_IN_PLACE, most, N, MPI_INT64_T, MPI_MAX, *(const MPI_Comm *)comm);
     for (int b = 1; b < PLAN_BUFFERS; b++)
         if (least[b] != most[b])
             return fail(FAIL_ABSENT, "tune: ranks hold different amounts: no windows");
+    if (least[N - 1] != most[N - 1])
+        return fail(FAIL_ABSENT, "tune: calls lie at different places of the ranks: no windows");
     return 0;
 }
 

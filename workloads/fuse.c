@@ -85,6 +85,20 @@ static bool overlap(const struct touch *a, const struct touch *b)
            b->t.offset < a->t.offset + touch_bytes(a);
 }
 
+/* In one kernel the partner would write while the product still reads: bytes that packing lets them share
+ * one after the other are not theirs at once. */
+static bool writes_over_input(const struct plan *plan, const struct op *gemm,
+                              const struct op *partner)
+{
+    struct touch a[TOUCHES], b[TOUCHES];
+    int n = touch_op(plan, partner, a), m = touch_op(plan, gemm, b);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < m; j++)
+            if (a[i].writes && b[j].reads && overlap(&a[i], &b[j]))
+                return true;
+    return false;
+}
+
 static bool conflict(const struct plan *plan, const struct op *partner, const struct op *other)
 {
     struct touch a[TOUCHES], b[TOUCHES];
@@ -106,7 +120,7 @@ static int look_back(const struct plan *plan, int partner)
         if (plan->ops[i].stream != COMPUTE)
             continue;
         if (belong_together(&plan->ops[i], op))
-            return i;
+            return writes_over_input(plan, &plan->ops[i], op) ? -1 : i;
         if (conflict(plan, op, &plan->ops[i]))
             return -1;
     }
@@ -123,7 +137,7 @@ static int look_on(const struct plan *plan, int partner)
         if (plan->ops[i].stream != COMPUTE)
             continue;
         if (belong_together(&plan->ops[i], op))
-            return i;
+            return writes_over_input(plan, &plan->ops[i], op) ? -1 : i;
         if (conflict(plan, op, &plan->ops[i]))
             return -1;
     }

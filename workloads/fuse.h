@@ -10,7 +10,8 @@
  * The partner then runs at the product's place in the stream, earlier or later than its own, so the
  * pass looks at all that lies between: nothing there may touch what the partner writes, nor write
  * what it reads; a partner that runs earlier may wait for no other stream, and nobody on another
- * stream may wait for what lies between a partner that runs later and its product. The plan stays
+ * stream may wait for what lies between a partner that runs later and its product. Nor may the partner
+ * write what the product reads: one kernel does both (packing, lifetime.h, keeps them apart). The plan stays
  * as it is: the same ops in the same order, the same FLOPs; the run of an op that was done by its
  * product launches nothing, and a stamp around it shows no time, which its product's stamps have.
  *

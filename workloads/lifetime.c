@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "workloads/fuse.h"
 #include "workloads/touch.h"
 
 struct access {
@@ -18,6 +19,7 @@ struct access {
 struct find {
     struct lifetime *out;
     const struct plan *plan;
+    struct fusion fusion;
     struct access *access; /* [n], in the order of ops */
     int n, capacity;
     int n_parts;
@@ -234,6 +236,13 @@ static bool needs_what_was_left(const struct find *f, int first, int end)
     return needs;
 }
 
+/* What an op writes that may run inside a product before it (fuse.h) is written from there on. */
+static int born(const struct find *f, int op)
+{
+    int with = f->fusion.with[op];
+    return with >= 0 && with < op && f->plan->ops[op].kind != OP_GEMM ? with : op;
+}
+
 static void add_web(struct find *f, int first, int end, bool fixed)
 {
     if (f->n_webs == f->capacity_webs) {
@@ -243,7 +252,7 @@ static void add_web(struct find *f, int first, int end, bool fixed)
     struct access *a = of_part(f, first);
     struct lifetime_web w = {.buffer = a->buffer,
                              .begin = INT64_MAX,
-                             .first = a->op,
+                             .first = born(f, a->op),
                              .fixed = fixed || needs_what_was_left(f, first, end)};
     for (int i = first; i < end; i++) {
         a = of_part(f, i);
@@ -373,6 +382,7 @@ void lifetime_find(struct lifetime *out, const struct plan *plan, const bool in[
     *out = (struct lifetime){.plan = plan, .n_streams = 2 + plan->n_channels, .load = -1};
     f.ordinal = must_alloc(2 * (size_t)plan->micro_batches + 4, sizeof *f.ordinal);
     f.seen = f.ordinal + plan->micro_batches + 2;
+    fuse_pairs(&f.fusion, plan);
     list_accesses(&f, in);
     find_parts(&f);
     for (int part = 0; part < f.n_parts; part++)
@@ -380,6 +390,7 @@ void lifetime_find(struct lifetime *out, const struct plan *plan, const bool in[
     number_webs(&f);
     fix_load(out);
     lifetime_order(out);
+    fuse_release(&f.fusion);
     free(f.access);
     free(f.first);
     free(f.sorted);

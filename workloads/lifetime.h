@@ -36,7 +36,7 @@ enum {
 struct lifetime_web {
     int buffer;
     int64_t begin, end; /* bytes of the arena */
-    int first, last;    /* ops */
+    int first, last;    /* ops; first: of what a product can do at once (fuse.h), the product */
     int group; /* webs of the same bytes in the same place of a micro-batch are one group */
     bool fixed;
     bool called; /* communication touches it */

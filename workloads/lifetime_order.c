@@ -78,6 +78,11 @@ void lifetime_order(struct lifetime *out)
             least(&out->entry[row], &known[i * streams], out->n_streams);
             least(&out->again[row], &known[(n + i) * streams], out->n_streams);
         }
+    for (int w = 0; w < out->n_webs; w++) { /* first may be before what touches it */
+        size_t first = (size_t)out->web[w].first, row = (size_t)w * streams;
+        least(&out->entry[row], &known[first * streams], out->n_streams);
+        least(&out->again[row], &known[(n + first) * streams], out->n_streams);
+    }
     free(known);
     find_floors(out);
 }

@@ -52,7 +52,10 @@ run "$bin/scalereport" s.h5 --ceilings c.h5 --json
 expect_stdout '"floors"' '"source": "alone, calibrated"'
 refuses 6 "--ceilings: s.h5 has none: wanted a file that \"scalestudy calibrate\" wrote" "$bin/scalereport" s.h5 --ceilings s.h5
 refuses 8 "nothere.h5" "$bin/scalereport" s.h5 --ceilings nothere.h5
-rm -f s.h5
+run mpi 2 "$bin/scalestudy" --layout 1x2 --points 1x2 --model tiny -d bf16 --check off -w 1 --min-steps 5 --max-steps 5 --max-seconds 1 --out b.h5
+expect_exit 0
+refuses 6 "--ceilings: c.h5 was measured in fp32, b.h5 is in bf16" "$bin/scalereport" b.h5 --ceilings c.h5
+rm -f s.h5 b.h5
 
 # One rank has no peer, and says so.
 run "$bin/scalestudy" calibrate --layout 1x1 --model tiny --block 1 --checkpoint-dir . --topology-out alone.yaml --out a.h5

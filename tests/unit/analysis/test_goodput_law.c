@@ -2,6 +2,9 @@
  * fast nodes save at once is found again from saves with a known truth, and no limit is seen where none is. */
 #include <math.h>
 
+#include <gsl/gsl_cdf.h>
+#include <gsl/gsl_errno.h>
+
 #include "analysis/goodput_law.h"
 #include "analysis/goodput_storage.h"
 #include "base/err.h"
@@ -65,6 +68,28 @@ static void counts_have_their_interval(void)
         CHECK_NEAR(1 - poisson(t / law.mtbf_s.high, k - 1), 0.025, 1e-9);
         CHECK_EQ(law.mtbf_s.n, k);
     }
+}
+
+static void large_counts_too(void)
+{
+    int seen = 0;
+    gsl_error_handler_t *handler = gsl_set_error_handler_off();
+    for (int k = 990; k <= 100000; k += k / 10) {
+        char count[16];
+        snprintf(count, sizeof count, "%d", k);
+        struct goodput_law law = law_of("", count, "1000d/node");
+        double low = 2 * law.exposure_s / gsl_cdf_chisq_Pinv(0.975, 2.0 * k + 2);
+        double high = 2 * law.exposure_s / gsl_cdf_chisq_Pinv(0.025, 2.0 * k);
+        if (!isfinite(low) || !isfinite(high))
+            continue; /* GSL has no answer */
+        CHECK_NEAR(law.mtbf_s.low / low, 1, 1e-6);
+        CHECK_NEAR(law.mtbf_s.high / high, 1, 1e-6);
+        seen++;
+    }
+    gsl_set_error_handler(handler);
+    CHECK(seen > 10);
+    struct goodput_law law = law_of("", "1000000000000", "1e12s/job");
+    CHECK_NEAR((law.mtbf_s.high / law.mtbf_s.low - 1) / (2 * 1.959964e-6), 1, 1e-3);
 }
 
 static void intervals_cover(void)
@@ -228,6 +253,7 @@ int main(void)
 {
     laws_are_read();
     counts_have_their_interval();
+    large_counts_too();
     intervals_cover();
     bad_laws_are_refused();
     the_limit_is_found_again();

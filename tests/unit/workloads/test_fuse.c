@@ -54,6 +54,12 @@ static void check_pair(const struct fusion *f, int partner)
     CHECK_EQ(plan->ops[product].kind, OP_GEMM);
     CHECK(fuse_partner(f, &plan->ops[product]) == &plan->ops[partner]);
     int n = touch_op(plan, &plan->ops[partner], a);
+    int reads = touch_op(plan, &plan->ops[product], b);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < reads; j++)
+            CHECK(!(a[i].writes && b[j].reads && a[i].t.buffer == b[j].t.buffer &&
+                    a[i].t.offset < b[j].t.offset + touch_bytes(&b[j]) &&
+                    b[j].t.offset < a[i].t.offset + touch_bytes(&a[i])));
     for (int k = first + 1; k < last; k++) {
         int m = touch_op(plan, &plan->ops[k], b);
         for (int i = 0; i < n; i++)
@@ -85,6 +91,10 @@ static void layers_pair(void)
         {{"tiny", "", 2, .recompute = RECOMPUTE_NONE}, true, true, 4},
         {{"tiny", "shard=2", 2, .recompute = RECOMPUTE_NONE}, true, true, 4},
         {{"tiny", "shard=2", 2, .recompute = RECOMPUTE_FULL}, true, true, 4},
+        {{"tiny", "", 1, .recompute = RECOMPUTE_FULL}, true, true, 4},
+        {{"tiny", "pp=2", 2, .recompute = RECOMPUTE_FULL}, true, true, 4},
+        {{"tiny", "cp=2", 2, .recompute = RECOMPUTE_FULL}, true, true, 4},
+        {{"tiny", "tp=2", 2, .recompute = RECOMPUTE_FULL}, true, true, 2},
         {{"tiny", "tp=2", 2, .recompute = RECOMPUTE_NONE}, true, true, 2},
         {{"tiny", "tp=2", 2, .chunks = 2}, false, false, 2},
         {{"tiny", "", 1, .fp32 = true}, false, false, 0},

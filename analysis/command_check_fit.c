@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "analysis/command.h"
+#include "analysis/command_argv.h"
 #include "analysis/command_check_ask.h"
 #include "analysis/command_check_fit.h"
 #include "analysis/report_columns.h"
@@ -44,7 +45,7 @@ static const struct opt options[] = {
     {"topology", 0, OPT_TEXT, AT(topology), "", 0, 0, NULL, "NAME|FILE.yaml|MACHINE",
      "machine: its memory, and modelled step times"},
     {"beside", 0, OPT_TEXT, AT(beside), "1.5GiB", 0, 0, NULL, "",
-     "kept on a device for context, libraries and communicators"},
+     "kept on a device for context, libraries and communicators; 0: nothing"},
     {"global-batch", 0, OPT_INT, AT(global_batch), "0", 0, 1 << 30, NULL, "SAMPLES",
      "samples a step; 0: the study's or the model file's, else the smallest that splits "
      "everywhere"},
@@ -66,6 +67,7 @@ struct job {
     struct studies studies;
     struct memory_fit fit;
     int n_measured, n_rows; /* choices with a measured time; rows of the study files */
+    char differs[320];      /* an option by which rows of the same work are of another policy; "" */
 };
 
 /* ---- what was asked ---- */
@@ -92,12 +94,23 @@ static int parse_micro_batches(struct job *job)
     return 0;
 }
 
-static int parse_bytes(const char *name, const char *text, double *out)
+/* A zero of some unit, "0GiB", or 0 alone. */
+static bool is_nothing(const char *text)
 {
-    if (fact_parse(text, UNIT_BYTES, out) != 0)
-        return fail(FAIL_USAGE, "--%s: found \"%s\", wanted a size with its unit such as 141GB",
-                    name, text);
-    return 0;
+    char one[80];
+    double unit;
+    size_t zeros = strspn(text, "0.");
+    snprintf(one, sizeof one, "1%s", text + zeros);
+    return text[0] == '0' && (text[zeros] == '\0' || fact_parse(one, UNIT_BYTES, &unit) == 0);
+}
+
+static int parse_bytes(const char *name, const char *text, bool from_0, double *out)
+{
+    *out = 0.0;
+    if ((from_0 && is_nothing(text)) || fact_parse(text, UNIT_BYTES, out) == 0)
+        return 0;
+    return fail(FAIL_USAGE, "--%s: found \"%s\", wanted a size %s with its unit such as 141GB",
+                name, text, from_0 ? "from 0" : "above 0");
 }
 
 static int set_device(struct job *job)
@@ -105,7 +118,7 @@ static int set_device(struct job *job)
     const struct options *asked = job->asked;
     double beside = 0.0;
     int rc = 0;
-    TRY(parse_bytes("beside", asked->beside, &beside));
+    TRY(parse_bytes("beside", asked->beside, true, &beside));
     job->ask.beside_bytes = (int64_t)beside;
     if (asked->topology[0] == '\0' && asked->memory[0] == '\0')
         return fail(FAIL_USAGE, "--fit: wanted --memory such as 141GB, or --topology, the machine "
@@ -120,7 +133,7 @@ static int set_device(struct job *job)
         job->ask.cost = &job->cost;
     }
     if (asked->memory[0] != '\0')
-        TRY(parse_bytes("memory", asked->memory, &job->ask.capacity_bytes));
+        TRY(parse_bytes("memory", asked->memory, false, &job->ask.capacity_bytes));
 out:
     return rc;
 }
@@ -159,6 +172,36 @@ static bool same_work(const struct job *job, const struct point_row *p)
            p->ranks_per_node == job->ask.ranks_per_node && p->copies <= 1;
 }
 
+/* What a choice says for itself, and what is in its point. */
+static bool is_tried(const struct opt *row)
+{
+    static const char *const names[] = {"dtype", "shard-stage", "recompute", "recompute-every"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(row->name, names[i]) == 0)
+            return true;
+    return row->offset < offsetof(struct options, policy);
+}
+
+/* The step of another policy (--pack, --bucket, --overlap...) is not the step of these choices. An option that the
+ * study does not name is newer than it, and had its default. */
+static bool same_policy(struct job *job, const struct report *study)
+{
+    char asked[256];
+    for (size_t i = 0; i < N_OPTIONS; i++) {
+        const struct opt *row = &options[i];
+        const char *had = report_attribute(study, "study", row->name);
+        if (is_tried(row))
+            continue;
+        opt_text(row, job->asked, asked, sizeof asked);
+        had = had[0] != '\0' ? had : row->preset;
+        if (strcmp(had, asked) == 0)
+            continue;
+        snprintf(job->differs, sizeof job->differs, "--%s %s, here %s", row->name, had, asked);
+        return false;
+    }
+    return true;
+}
+
 static bool same_choice(const struct job *job, const struct report *study,
                         const struct point_row *p, const struct memory_choice *c)
 {
@@ -191,7 +234,8 @@ static void take_batch(struct job *job)
 
 static void join_row(struct job *job, const struct report *study, const struct scaling_row *row)
 {
-    bool known = row->valid && row->step_ns.value > 0.0 && same_work(job, row->point);
+    bool known = row->valid && row->step_ns.value > 0.0 && same_work(job, row->point) &&
+                 same_policy(job, study);
     job->n_rows++;
     for (int i = 0; i < job->fit.n && known; i++) {
         struct memory_choice *c = &job->fit.choice[i];
@@ -223,6 +267,7 @@ int command_check_fit(int argc, char **argv)
     bool help = false;
     int first = argc, rc = 0;
     opt_defaults(options, N_OPTIONS, &asked);
+    TRY(command_argv_not_empty(options, N_OPTIONS, argc, argv));
     TRY(opt_argv(options, N_OPTIONS, &asked, argc, argv, &first, &help));
     if (help) {
         print_help();
@@ -241,6 +286,7 @@ int command_check_fit(int argc, char **argv)
                                       .fit = &job.fit,
                                       .n_measured = job.n_measured,
                                       .n_rows = job.n_rows,
+                                      .differs = job.differs,
                                       .csv = asked.csv,
                                       .json = asked.json});
 out:

@@ -13,6 +13,7 @@ struct fit_answer {
     const struct memory_fit_ask *ask;
     const struct memory_fit *fit; /* sorted */
     int n_measured, n_rows;       /* choices with a measured time; rows of the study files */
+    const char *differs; /* "--pack off, here on": why rows of the same work are not counted; "" */
     bool csv, json;
 };
 

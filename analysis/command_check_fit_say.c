@@ -129,6 +129,9 @@ static void print_text(const struct fit_answer *answer)
                answer->n_measured, answer->n_measured == 1 ? "" : "s",
                answer->n_measured == 1 ? "is" : "are", answer->n_rows,
                answer->n_rows == 1 ? "" : "s");
+    if (answer->differs[0] != '\0')
+        printf("# step_ms: left out are rows of the same work under another policy: %s\n",
+               answer->differs);
     printf("# rank: the rank that holds most; room: what is left, below 0 what is missing; wire: "
            "sent by a rank in a step; again: FLOPs recomputed\n");
     print_choices(answer, n_fit);
@@ -251,12 +254,12 @@ static int print_json(const struct fit_answer *answer)
         add_levers(levers, answer, &answer->fit->choice[i]);
     }
     json_t *all = json_pack(
-        "{s:s,s:i,s:s,s:i,s:i,s:I,s:I,s:i,s:i,s:i,s:o,s:o}", "program", "scalereport check --fit",
-        "schema", (int)SCHEMA, "model", answer->ask->model->name, "nodes", answer->ask->nodes,
-        "ranks_per_node", answer->ask->ranks_per_node, "gbs", (json_int_t)answer->fit->global_batch,
-        "seq", (json_int_t)answer->ask->model->sequence, "legal_splits", answer->fit->n_tuples,
-        "fit", count_fits(answer->fit), "measured", answer->n_measured, "choices", choices,
-        "changes", levers);
+        "{s:s,s:i,s:s,s:i,s:i,s:I,s:I,s:i,s:i,s:i,s:s,s:o,s:o}", "program",
+        "scalereport check --fit", "schema", (int)SCHEMA, "model", answer->ask->model->name,
+        "nodes", answer->ask->nodes, "ranks_per_node", answer->ask->ranks_per_node, "gbs",
+        (json_int_t)answer->fit->global_batch, "seq", (json_int_t)answer->ask->model->sequence,
+        "legal_splits", answer->fit->n_tuples, "fit", count_fits(answer->fit), "measured",
+        answer->n_measured, "left_out", answer->differs, "choices", choices, "changes", levers);
     int bad = json_dumpf(all, stdout, JSON_INDENT(2));
     printf("\n");
     json_decref(all);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/command_argv.h"
 #include "analysis/gnuplot.h"
 #include "base/err.h"
 #include "base/opt.h"
@@ -15,9 +16,8 @@
 struct options {
     char mtbf[128], failures[32], exposure[96], nodes[256], interval[256], mode[16];
     char blocked[32], complete[32], detect[32], restart[32], step_time[32], run_time[32];
-    char local_blocked[32], bytes[32], node_bandwidth[32], shared_bandwidth[32];
+    char local_blocked[32], local_share[32], bytes[32], node_bandwidth[32], shared_bandwidth[32];
     char plot[1024], title[256];
-    double local_share;
     int64_t ranks_per_node;
     bool csv, json;
 };
@@ -51,15 +51,8 @@ static const struct opt options[] = {
         "assume that all nodes together write no faster"),
     ROW("local-blocked", local_blocked, OPT_TEXT, "", "T",
         "assume a first level of saves that costs this, in memory or on disks of nodes"),
-    {.name = "local-share",
-     .type = OPT_SHARE,
-     .offset = offsetof(struct options, local_share),
-     .size = sizeof(double),
-     .preset = "0%",
-     .min = 0,
-     .max = 0.9999,
-     .unit = "",
-     .help = "share of the failures that it survives"},
+    ROW("local-share", local_share, OPT_TEXT, "", "P%",
+        "share of the failures that it survives, above 0 % and below 100 %"),
     {.name = "ranks-per-node",
      .type = OPT_INT,
      .offset = offsetof(struct options, ranks_per_node),
@@ -96,6 +89,7 @@ static void print_help(void)
 /* ---- numbers with units ---- */
 
 static const double longest_s = 1e12; /* 30,000 years */
+static const double most_share = 0.9999;
 
 /* NaN when not given; `above`: 0 is refused. */
 static int read_time(double *out, const char *option, const char *text, bool above)
@@ -127,15 +121,22 @@ static int read_fact(double *out, const char *option, const char *text, enum fac
 
 static int read_levels(struct goodput_given *out, const struct options *asked)
 {
+    bool costs = asked->local_blocked[0] != '\0', survives = asked->local_share[0] != '\0';
     int rc = 0;
-    out->local_share = asked->local_share;
+    out->local_share = NAN;
     TRY(read_time(&out->local_s, "local-blocked", asked->local_blocked, true));
-    if (isfinite(out->local_s) != (asked->local_share > 0.0))
+    if (survives && (units_parse_share(asked->local_share, &out->local_share) != 0 ||
+                     !(out->local_share > 0.0) || out->local_share > most_share))
+        return fail(FAIL_USAGE,
+                    "--local-share: found \"%s\", wanted a share of the failures above 0 %% and up "
+                    "to %g %%, such as 60%%",
+                    asked->local_share, 100.0 * most_share);
+    if (costs != survives)
         rc = fail(FAIL_USAGE,
                   "%s was given without %s: a level of saves has a cost and a share of "
                   "the failures that it survives",
-                  isfinite(out->local_s) ? "--local-blocked" : "--local-share",
-                  isfinite(out->local_s) ? "--local-share (60%)" : "--local-blocked (0.5s)");
+                  costs ? "--local-blocked" : "--local-share",
+                  costs ? "--local-share (60%)" : "--local-blocked (0.5s)");
 out:
     return rc;
 }
@@ -185,8 +186,8 @@ static int read_nodes(double *out, int *n, const char *text)
                         word, (int)GOODPUT_COUNTS);
         out[(*n)++] = (double)value;
     }
-    if (*n == 0)
-        return 0;
+    if (*n == 0 && text[0] != '\0')
+        return fail(FAIL_USAGE, "--nodes: found \"%s\", wanted numbers from 1, 8,64", text);
     qsort(out, (size_t)*n, sizeof *out, by_value);
     for (int i = 0; i < *n; i++)
         if (kept == 0 || out[kept - 1] != out[i])
@@ -212,30 +213,13 @@ static int read_intervals(struct goodput_asked *out, const char *text)
         out->is_steps[out->n] = is_steps;
         out->value[out->n++] = value;
     }
+    if (out->n == 0 && text[0] != '\0')
+        return fail(FAIL_USAGE, "--interval: found \"%s\", wanted steps (500) or seconds (30m)",
+                    text);
     return 0;
 }
 
 /* ---- what makes no sense together ---- */
-
-static bool is_option(const char *word, const char *name)
-{
-    size_t length = strlen(name);
-    return strncmp(word, "--", 2) == 0 && strncmp(word + 2, name, length) == 0 &&
-           (word[2 + length] == '\0' || word[2 + length] == '=');
-}
-
-static int check_once(int argc, char **argv)
-{
-    for (int row = 0; row < N_OPTIONS; row++) {
-        int times = 0;
-        for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
-            times += is_option(argv[i], options[row].name);
-        if (times > 1)
-            return fail(FAIL_USAGE, "--%s was given %d times: which of them counts? give one",
-                        options[row].name, times);
-    }
-    return 0;
-}
 
 /* What nobody would look at. */
 static int check_law(const struct goodput_ask *ask, const struct options *asked)
@@ -291,7 +275,8 @@ int goodput_ask_read(struct goodput_ask *out, int argc, char **argv, int *first_
     int rc;
     *out = (struct goodput_ask){0};
     opt_defaults(options, N_OPTIONS, &asked);
-    TRY(check_once(argc, argv));
+    TRY(command_argv_once(options, N_OPTIONS, argc, argv));
+    TRY(command_argv_not_empty(options, N_OPTIONS, argc, argv));
     TRY(opt_argv(options, N_OPTIONS, &asked, argc, argv, first_operand, &out->help));
     if (out->help) {
         print_help();

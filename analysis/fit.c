@@ -4,9 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <gsl/gsl_cdf.h>
-
 #include "analysis/fit_search.h"
+#include "analysis/quantile.h"
 #include "base/err.h"
 
 enum { HALVINGS = 40, DOUBLINGS = 60 };
@@ -160,7 +159,7 @@ static double upper_end(const struct fit_problem *q, const struct fit *fit, int 
 static void find_interval(const struct fit_problem *q, const struct fit *fit, int j, double error,
                           struct fit_parameter *out)
 {
-    double f = gsl_cdf_fdist_Pinv(0.95, 1.0, fit->freedom);
+    double f = quantile_f_of_1(0.95, fit->freedom);
     double limit = fit->rss * (1.0 + f / fit->freedom) + 1e-24;
     double step = isfinite(error) && error > 0.0 ? error : 1e-3 * fmax(fit->p[j], 1e-3);
     bool at_zero = fit->p[j] == 0.0 || profile(q, fit, j, 0.0) <= limit;

@@ -23,7 +23,7 @@ static struct goodput_figure figure(struct stats_interval x, enum goodput_source
     return (struct goodput_figure){x, source};
 }
 
-static struct goodput_figure given_figure(double x)
+struct goodput_figure goodput_figure_given(double x)
 {
     return figure((struct stats_interval){x, NAN, NAN, 0}, FROM_ASSUMED);
 }
@@ -118,7 +118,7 @@ static struct goodput_figure complete_at(const struct goodput_known *k, double n
 {
     const struct goodput_save_cost *c = measured_at(k, nodes);
     if (isfinite(k->given.complete_s))
-        return given_figure(k->given.complete_s);
+        return goodput_figure_given(k->given.complete_s);
     if (k->has_storage && k->storage.assumed)
         return figure(goodput_storage_seconds(&k->storage, nodes, k->bytes), FROM_ASSUMED);
     if (c)
@@ -126,7 +126,7 @@ static struct goodput_figure complete_at(const struct goodput_known *k, double n
     if (k->has_storage)
         return figure(goodput_storage_seconds(&k->storage, nodes, k->bytes), FROM_FITTED);
     if (isfinite(k->given.blocked_s)) /* taken as synchronous */
-        return given_figure(k->given.blocked_s);
+        return goodput_figure_given(k->given.blocked_s);
     return figure(unknown, FROM_NONE);
 }
 
@@ -142,7 +142,7 @@ static struct goodput_figure blocked_at(const struct goodput_known *k, const str
     const struct goodput_save_cost *c = measured_at(k, at->nodes);
     bool sync = strcmp(k->mode, "sync") == 0; /* blocks until it is published, whenever that is */
     if (isfinite(k->given.blocked_s))
-        return given_figure(k->given.blocked_s);
+        return goodput_figure_given(k->given.blocked_s);
     if (c && !(sync && at->complete.source == FROM_ASSUMED))
         return figure(c->blocked_s, FROM_MEASURED);
     if (k->n_costs == 0) /* nothing says that training goes on meanwhile */
@@ -187,9 +187,9 @@ static void recovery_at(struct goodput_at *at, const struct goodput_known *k)
                                               : all_r.n > 0 ? FROM_CARRIED
                                                             : FROM_NONE);
     if (isfinite(k->given.detect_s))
-        at->detect = given_figure(k->given.detect_s);
+        at->detect = goodput_figure_given(k->given.detect_s);
     if (isfinite(k->given.restart_s))
-        at->restart = given_figure(k->given.restart_s);
+        at->restart = goodput_figure_given(k->given.restart_s);
     at->bottom = at->restart.source == FROM_NONE || at->detect.source == FROM_NONE;
 }
 
@@ -282,7 +282,7 @@ static void step_at(struct goodput_at *at, const struct goodput_known *k)
         find_step(at, k);
     }
     if (isfinite(k->given.step_s))
-        at->step = given_figure(k->given.step_s);
+        at->step = goodput_figure_given(k->given.step_s);
 }
 
 bool goodput_costs_agree(const struct goodput_at *at, char *why, size_t size)

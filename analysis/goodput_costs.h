@@ -39,6 +39,7 @@ struct goodput_figure {
     struct stats_interval x;
     enum goodput_source source;
 };
+struct goodput_figure goodput_figure_given(double x); /* an option's: assumed, no interval */
 
 /* Options; NaN: not given. */
 struct goodput_given {

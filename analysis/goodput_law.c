@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <gsl/gsl_cdf.h>
-
+#include "analysis/quantile.h"
 #include "base/err.h"
 #include "base/units.h"
 
@@ -92,16 +91,6 @@ static int read_count(struct goodput_law *out, const char *text)
     return 0;
 }
 
-/* GSL's search does not always converge above 2,300 degrees of freedom; the cube root is normal there
- * (Wilson and Hilferty 1931) to better than 1e-6 of the quantile. */
-static double chisq_quantile(double p, double degrees)
-{
-    if (degrees < 2e3)
-        return gsl_cdf_chisq_Pinv(p, degrees);
-    double v = 2.0 / (9.0 * degrees), root = 1.0 - v + gsl_cdf_ugaussian_Pinv(p) * sqrt(v);
-    return degrees * root * root * root;
-}
-
 /* Of a count k in exposure T, the exposure taken as fixed beforehand. */
 static void count_interval(struct goodput_law *law)
 {
@@ -109,13 +98,13 @@ static void count_interval(struct goodput_law *law)
     struct stats_interval *m = &law->mtbf_s;
     m->n = law->failures;
     if (law->failures == 0) {
-        m->low = m->value = 2.0 * t / chisq_quantile(level, 2.0);
+        m->low = m->value = 2.0 * t / quantile_chisq(level, 2.0);
         m->high = NAN;
         return;
     }
     m->value = t / k;
-    m->low = 2.0 * t / chisq_quantile(1.0 - tail, 2.0 * k + 2.0);
-    m->high = 2.0 * t / chisq_quantile(tail, 2.0 * k);
+    m->low = 2.0 * t / quantile_chisq(1.0 - tail, 2.0 * k + 2.0);
+    m->high = 2.0 * t / quantile_chisq(tail, 2.0 * k);
 }
 
 int goodput_law_parse(struct goodput_law *out, const char *mtbf, const char *failures,

@@ -147,15 +147,15 @@ OF_CHOICE(line_goodput_low, 100.0 * line->choice->g.low)
 OF_CHOICE(line_goodput_high, 100.0 * line->choice->g.high)
 OF_CHOICE(line_first_order, 100.0 * line->choice->first_order)
 OF_CHOICE(line_product, 100.0 * line->choice->product)
-OF_CHOICE(line_mtbf, line->row->mtbf_s.value)
-OF_CHOICE(line_mtbf_low, line->row->mtbf_s.low)
-OF_CHOICE(line_mtbf_high, line->row->mtbf_s.high)
-OF_CHOICE(line_cost, line->row->at.cost.x.value)
-OF_CHOICE(line_cost_low, line->row->at.cost.x.low)
-OF_CHOICE(line_cost_high, line->row->at.cost.x.high)
-OF_CHOICE(line_complete, line->row->at.complete.x.value)
-OF_CHOICE(line_complete_low, line->row->at.complete.x.low)
-OF_CHOICE(line_complete_high, line->row->at.complete.x.high)
+OF_CHOICE(line_mtbf, line->choice->mtbf_s.value)
+OF_CHOICE(line_mtbf_low, line->choice->mtbf_s.low)
+OF_CHOICE(line_mtbf_high, line->choice->mtbf_s.high)
+OF_CHOICE(line_cost, line->choice->cost.x.value)
+OF_CHOICE(line_cost_low, line->choice->cost.x.low)
+OF_CHOICE(line_cost_high, line->choice->cost.x.high)
+OF_CHOICE(line_complete, line->choice->complete.x.value)
+OF_CHOICE(line_complete_low, line->choice->complete.x.low)
+OF_CHOICE(line_complete_high, line->choice->complete.x.high)
 OF_CHOICE(line_detect, line->row->at.detect.x.value)
 OF_CHOICE(line_detect_low, line->row->at.detect.x.low)
 OF_CHOICE(line_detect_high, line->row->at.detect.x.high)
@@ -163,16 +163,18 @@ OF_CHOICE(line_restart, line->row->at.restart.x.value)
 OF_CHOICE(line_restart_low, line->row->at.restart.x.low)
 OF_CHOICE(line_restart_high, line->row->at.restart.x.high)
 OF_CHOICE(line_regret, 100.0 * line->row->regret)
+OF_CHOICE(line_local, line->choice->local_s)
+OF_CHOICE(line_local_share, 100.0 * line->choice->local_share)
 
 #define OF_SOURCE(function, figure)                                                                \
     static void function(struct goodput_value *out, const struct goodput_line *line)               \
     {                                                                                              \
-        text(out, line->choice ? goodput_source_name(line->row->at.figure.source) : "");           \
+        text(out, line->choice ? goodput_source_name(line->figure.source) : "");                   \
     }
-OF_SOURCE(line_cost_from, cost)
-OF_SOURCE(line_complete_from, complete)
-OF_SOURCE(line_detect_from, detect)
-OF_SOURCE(line_restart_from, restart)
+OF_SOURCE(line_cost_from, choice->cost)
+OF_SOURCE(line_complete_from, choice->complete)
+OF_SOURCE(line_detect_from, row->at.detect)
+OF_SOURCE(line_restart_from, row->at.restart)
 
 /* Names of the columns that are empty because their form does not hold there. */
 static void line_outside(struct goodput_value *out, const struct goodput_line *line)
@@ -323,6 +325,8 @@ static const struct {
     {"rework_steps", line_rework_steps},
     {"saves", line_saves},
     {"outside", line_outside},
+    {"local_blocked_s", line_local},
+    {"local_share_pct", line_local_share},
 };
 
 int goodput_n_columns(void)

@@ -79,16 +79,22 @@ double goodput_tau_async(double mtbf_s, const struct goodput_costs *c)
     return fmax(goodput_tau_exact(mtbf_s, c->cost_s), lag(c));
 }
 
+/* Steps of an interval that no run lives to see are as many as can be counted. */
+static int64_t counted(double steps)
+{
+    const double most = 0x1p62;
+    return steps < most ? (int64_t)steps : (int64_t)most;
+}
+
 int64_t goodput_fewest_steps(double step_s, const struct goodput_costs *c)
 {
-    double least = ceil(lag(c) / step_s * (1.0 - 1e-12));
-    return least < 1.0 ? 1 : (int64_t)least;
+    return counted(fmax(ceil(lag(c) / step_s * (1.0 - 1e-12)), 1.0));
 }
 
 int64_t goodput_steps(double mtbf_s, double step_s, const struct goodput_costs *c, double *g)
 {
     int64_t least = goodput_fewest_steps(step_s, c);
-    int64_t below = (int64_t)floor(goodput_tau_async(mtbf_s, c) / step_s);
+    int64_t below = counted(floor(goodput_tau_async(mtbf_s, c) / step_s));
     int64_t k = below < least ? least : below;
     double here = goodput_renewal(mtbf_s, (double)k * step_s, c);
     double next = goodput_renewal(mtbf_s, (double)(k + 1) * step_s, c);

@@ -67,9 +67,10 @@ static void note_failures(struct goodput_report *report, const struct goodput_po
             nodes, each, n, units_s(n));
     if (run->silent > 0)
         note(report,
-             "%dx%d: %d launch%s failed before its first row: counted as failure%s, the time is in "
+             "%dx%d: %d launch%s failed before %s first row: counted as failure%s, the time is in "
              "the restart of the failure before",
-             nodes, each, run->silent, run->silent == 1 ? "" : "es", units_s(run->silent));
+             nodes, each, run->silent, run->silent == 1 ? "" : "es",
+             run->silent == 1 ? "its" : "their", units_s(run->silent));
 }
 
 static void note_runs(struct goodput_report *report)
@@ -167,6 +168,38 @@ static void note_lost(struct goodput_report *report, const struct goodput_known 
                  units_s(k->costs[i].lost), k->mode);
 }
 
+/* Two levels cost two kinds of saves: said where one level loses less. All by first order, which both have. */
+static void note_levels(struct goodput_report *report, const struct goodput_plan *plan,
+                        const struct goodput_row *row)
+{
+    const struct goodput_given *given = &plan->known.given;
+    double cost = row->at.cost.x.value, one = -INFINITY, two = NAN;
+    char local[32], global[32];
+    for (int i = 0; i < row->n_choices; i++) {
+        if (isfinite(row->choices[i].local_s))
+            two = row->choices[i].first_order;
+        else if (i <= row->best)
+            one = fmax(one, row->choices[i].first_order);
+    }
+    goodput_duration(local, sizeof local, given->local_s);
+    goodput_duration(global, sizeof global, cost);
+    if (given->local_s >= cost)
+        note(report,
+             "%g node%s: two levels of saves do not pay: a local one costs %s (--local-blocked), "
+             "and "
+             "one that survives every failure costs no more, %s: save on one level, or give what a "
+             "cheaper local save costs",
+             row->at.nodes, units_s(row->at.nodes), local, global);
+    else if (two <= one)
+        note(report,
+             "%g node%s: two levels of saves do not pay: first order %.5g %% with local ones of %s "
+             "that survive %g %% of failures, %.5g %% with one level: save on one level, or give "
+             "what "
+             "a cheaper local save costs",
+             row->at.nodes, units_s(row->at.nodes), 100.0 * two, local, 100.0 * given->local_share,
+             100.0 * one);
+}
+
 static void note_row(struct goodput_report *report, const struct goodput_plan *plan,
                      const struct goodput_row *row)
 {
@@ -175,6 +208,14 @@ static void note_row(struct goodput_report *report, const struct goodput_plan *p
     if (!row->planned)
         return;
     note_costs(report, plan, row);
+    if (plan->known.given.local_s > 0.0)
+        note_levels(report, plan, row);
+    if (best->tau_s == 0.0)
+        note(report,
+             "%g node%s: a save costs nothing and is published at once, so the best interval is "
+             "none: the "
+             "shorter the better; give what one costs (--blocked, --complete)",
+             row->at.nodes, units_s(row->at.nodes));
     if (best->tau_s > report->run_s) {
         goodput_duration(tau, sizeof tau, best->tau_s);
         goodput_duration(run, sizeof run, report->run_s);

@@ -63,6 +63,10 @@ void goodput_choice_at(struct goodput_choice *out, const struct goodput_row *row
 {
     struct goodput_costs c = costs_of(&row->at, VALUE);
     double m = row->mtbf_s.value, g = goodput_renewal(m, tau_s, &c);
+    out->mtbf_s = row->mtbf_s;
+    out->cost = row->at.cost;
+    out->complete = row->at.complete;
+    out->local_s = out->local_share = NAN;
     out->tau_s = tau_s;
     out->steps = tau_s / row->at.step.x.value;
     out->g = (struct stats_interval){g, NAN, NAN, 0};
@@ -110,7 +114,16 @@ static void add_optima(struct goodput_row *row)
     }
 }
 
-/* Two levels together have a first order, and nothing exact here. */
+/* Failures of one level: a share of all. */
+static struct stats_interval rarer(struct stats_interval mtbf_s, double share)
+{
+    mtbf_s.value /= share;
+    mtbf_s.low /= share;
+    mtbf_s.high /= share;
+    return mtbf_s;
+}
+
+/* Two levels together have a first order, and nothing exact here. A local save counts from its call on. */
 static void add_levels(struct goodput_row *row, const struct goodput_given *given)
 {
     static const char *const names[] = {"local", "global"};
@@ -127,6 +140,11 @@ static void add_levels(struct goodput_row *row, const struct goodput_given *give
         choice->product = choice->ettr = choice->runtime = NAN;
         choice->outside = 0;
         choice->first_order = form(choice, OUTSIDE_FIRST, levels.first_order);
+        choice->local_s = given->local_s;
+        choice->local_share = given->local_share;
+        choice->mtbf_s = rarer(row->mtbf_s, i == 0 ? given->local_share : 1.0 - given->local_share);
+        if (i == 0)
+            choice->cost = choice->complete = goodput_figure_given(given->local_s);
     }
 }
 
@@ -135,14 +153,16 @@ static void add_others(struct goodput_row *row, const struct goodput_known *k,
                        const struct goodput_asked *asked)
 {
     char name[32];
+    double between = NAN; /* of the newest run, as the step is */
     for (int i = 0; k->kind >= 0 && i < k->study->n_points; i++) {
         const struct goodput_point *p = &k->study->points[i];
         if (p->kind != k->kind || p->row->nodes != row->at.nodes || !p->run.there)
             continue;
         row->in_steps = p->run.in_steps;
-        if (isfinite(p->run.between_s) && row->n_choices == row->best + 1)
-            add(row, "as run", p->run.between_s);
+        between = isfinite(p->run.between_steps) ? p->run.between_steps : between;
     }
+    if (isfinite(between * row->at.step.x.value))
+        add(row, "as run", between * row->at.step.x.value);
     for (int i = 0; i < asked->n; i++) {
         double value = asked->value[i];
         if (asked->is_steps[i] && !(row->at.step.x.value > 0.0))

@@ -27,6 +27,9 @@ struct goodput_choice {
     struct stats_interval g; /* NaN: saves would overlap */
     double first_order, product, ettr, runtime; /* NaN: outside their validity, or not known */
     unsigned outside;                           /* 1 << OUTSIDE_x: what is NaN for that reason */
+    struct stats_interval mtbf_s;               /* of the failures that these saves are for */
+    struct goodput_figure cost, complete;       /* of one of them: d_b, d_c */
+    double local_s, local_share;                /* of both levels of two; NaN: saves of one level */
 };
 enum { OUTSIDE_TAU, OUTSIDE_FIRST, OUTSIDE_PRODUCT, OUTSIDE_ETTR, OUTSIDE_RUNTIME, OUTSIDES };
 

@@ -63,6 +63,12 @@ static int write_expected(FILE *to, const struct goodput_plan *plan, int p)
     return written;
 }
 
+/* Saves that cost nothing have no best interval but 0, and no curve on a logarithmic axis. */
+static bool has_curve(const struct goodput_row *row)
+{
+    return row->planned && row->choices[row->best].tau_s > 0.0;
+}
+
 /* g over tau from a twentieth of the best interval to twenty times it, and the best one. */
 static void write_curve(FILE *to, const struct goodput_row *row, int p, int r)
 {
@@ -95,6 +101,28 @@ static void name_of(char *text, size_t size, const struct goodput_report *report
         snprintf(text + used, size - (size_t)used, ", kind %d", plan->known.kind);
 }
 
+/* One node count alone is no range, and gnuplot would say so: an octave around it. */
+static void range_of_nodes(FILE *to, const struct goodput_report *report, const int *expected)
+{
+    double least = INFINITY, most = -INFINITY;
+    for (int i = 0; i < report->study->n_points; i++)
+        if (report->study->points[i].run.there) {
+            least = fmin(least, report->study->points[i].row->nodes);
+            most = fmax(most, report->study->points[i].row->nodes);
+        }
+    for (int p = 0; p < report->n_plans && p < PLANS_MAX; p++)
+        for (int r = 0; expected[p] > 0 && r < report->plans[p].n_rows; r++)
+            if (report->plans[p].rows[r].planned) {
+                least = fmin(least, report->plans[p].rows[r].at.nodes);
+                most = fmax(most, report->plans[p].rows[r].at.nodes);
+            }
+    if (least == most)
+        fprintf(to, "set xrange [%.10g:%.10g]\nset xtics (%.10g)\n", least / 2.0, least * 2.0,
+                least);
+    else if (least > most)
+        fputs("set xrange [1:2]\n", to); /* nothing is drawn */
+}
+
 static void plot_nodes(FILE *to, const struct goodput_report *report, int measured,
                        const int *expected)
 {
@@ -104,6 +132,7 @@ static void plot_nodes(FILE *to, const struct goodput_report *report, int measur
           "set yrange [0:100]\nset key tmargin left Left reverse vertical maxcols 1 noenhanced\n"
           "set offsets graph 0.05, graph 0.05, 0, 0\n",
           to);
+    range_of_nodes(to, report, expected);
     for (int p = 0; p < report->n_plans && p < PLANS_MAX; p++) {
         if (expected[p] == 0)
             continue;
@@ -128,12 +157,13 @@ static void plot_intervals(FILE *to, const struct goodput_plan *plan, int p)
 {
     int n = 0, drawn = 0;
     /* Curves fall to both sides, so no corner is free: the key stands above. */
-    fputs("unset offsets\nset yrange [*:*]\nset logscale x 10\nset xtics auto\nset xlabel 'useful "
+    fputs("unset offsets\nset xrange [*:*]\nset yrange [*:*]\nset logscale x 10\nset xtics "
+          "auto\nset xlabel 'useful "
           "time between saves, s'\nset ylabel 'expected goodput, %'\n"
           "set key tmargin left Left reverse horizontal maxcols 4 noenhanced\n",
           to);
     for (int r = 0; r < plan->n_rows && drawn < CURVES_MAX; r++) {
-        if (!plan->rows[r].planned)
+        if (!has_curve(&plan->rows[r]))
             continue;
         drawn++;
         fprintf(to, "%s$curve_%d_%d using 1:2 with lines lc %d title '%g node%s'", part(&n), p, r,
@@ -156,11 +186,11 @@ static void write_script(FILE *to, const void *about)
     int measured = write_measured(to, report);
     for (int p = 0; p < report->n_plans && p < PLANS_MAX; p++) {
         expected[p] = write_expected(to, &report->plans[p], p);
-        if (expected[p] > 0 && first < 0)
-            first = p;
+        for (int r = 0; first < 0 && r < report->plans[p].n_rows; r++)
+            first = has_curve(&report->plans[p].rows[r]) ? p : first;
     }
     for (int r = 0; first >= 0 && r < report->plans[first].n_rows; r++)
-        if (report->plans[first].rows[r].planned)
+        if (has_curve(&report->plans[first].rows[r]))
             write_curve(to, &report->plans[first].rows[r], first, r);
     fprintf(to, "set multiplot layout %d,1 title ", first >= 0 ? 2 : 1);
     gnuplot_quote(to, picture->title[0] != '\0' ? picture->title : "scalestudy: goodput");

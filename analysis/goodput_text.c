@@ -179,10 +179,12 @@ static void storage_text(char *text, size_t size, const struct goodput_known *k)
     if (!s->shared_seen)
         snprintf(shared, sizeof shared, "B_shared at least %.4g GB/s: no limit was seen",
                  s->shared_per_s.low / 1e9);
-    if (s->assumed)
+    if (s->assumed && s->shared_seen)
         snprintf(text, size, "storage, assumed: min(N x %.4g GB/s, %.4g GB/s)",
-                 s->node_per_s.value / 1e9,
-                 s->shared_seen ? s->shared_per_s.value / 1e9 : (double)INFINITY);
+                 s->node_per_s.value / 1e9, s->shared_per_s.value / 1e9);
+    else if (s->assumed)
+        snprintf(text, size, "storage, assumed: N x %.4g GB/s, and no limit that nodes share",
+                 s->node_per_s.value / 1e9);
     else
         snprintf(text, size,
                  "storage, mode %s, fitted: min(N B_node, B_shared), %s, %s; 95 %%, n = %d saves "

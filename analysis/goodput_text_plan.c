@@ -124,12 +124,19 @@ static void print_choices(FILE *to, const struct goodput_plan *plan)
 
 static void say_levels(FILE *to, const struct goodput_plan *plan)
 {
-    if (plan->known.given.local_s > 0.0)
-        table_note(to, "# - ",
-                   "local, global: two levels of saves that work together, each with Young's "
-                   "interval for the failures that are its own, the global one a whole number of "
-                   "local ones; first: 1 - sum of d_l/tau_l + tau_l/(2 M_l), less (d_c - d_b)/M_2 "
-                   "and (D + R)/M");
+    const struct goodput_given *given = &plan->known.given;
+    char cost[32], line[512];
+    if (!(given->local_s > 0.0))
+        return;
+    goodput_duration(cost, sizeof cost, given->local_s);
+    snprintf(
+        line, sizeof line,
+        "local, global: two levels of saves that work together; a local one costs %s (assumed) "
+        "and survives %g %% of failures; each has Young's interval for the failures that are its "
+        "own, the global one a whole number of local ones; first: 1 - sum of d_l/tau_l + tau_l/(2 "
+        "M_l), less (d_c - d_b)/M_2 and (D + R)/M",
+        cost, 100.0 * given->local_share);
+    table_note(to, "# - ", line);
 }
 
 static void say_outside(FILE *to, const struct goodput_plan *plan)

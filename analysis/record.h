@@ -248,7 +248,8 @@ enum { RECORD_SCHEMA = 4, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(i64, residual_ns, "ns",                                                                      \
       "step - compute - input - stall - idle - stamps (instrumented), else 0")                     \
     X(i64, host_ns, "ns",                                                                          \
-      "the host giving the step out: waits for room included, batches of a graph not")
+      "the host giving the step out: waits for room included; for counted rows, and batches of a " \
+      "graph, not")
 
 /* One row per step, rank and axis that communicates. */
 #define STALL_COLUMNS(X)                                                                           \
@@ -270,7 +271,8 @@ enum { RECORD_SCHEMA = 4, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(i32, call, "", "index of the call in the step")                                              \
     X(text16, axis, "", "dp, tp, ...")                                                             \
     X(text16, kind, "", "all-reduce, ...")                                                         \
-    X(i64, bytes, "B", "S of the busbw table")                                                     \
+    X(i64, bytes, "B",                                                                             \
+      "S of the busbw table; where routing decides: what this rank sends or gets")                 \
     X(i32, group, "", "ranks of the group")                                                        \
     X(i64, start_ns, "ns", "since the step's start on this rank")                                  \
     X(i64, duration_ns, "ns",                                                                      \
@@ -497,7 +499,7 @@ enum { RECORD_SCHEMA = 4, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
 #define EVENT_COLUMNS(X)                                                                           \
     X(i64, at_ns, "ns", "since t0")                                                                \
     X(i32, rank, "", "rank of the job, -1: all")                                                   \
-    X(text16, kind, "", "warning, note, fault, resume")                                            \
+    X(text16, kind, "", "warning, note, fault, resume, unsaved")                                   \
     X(text512, text, "", "")
 
 typedef int32_t i32;

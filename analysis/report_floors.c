@@ -53,9 +53,18 @@ void report_floors(FILE *to, const struct report *r)
     const struct scaling *s = r->scaling;
     struct floor_row rows[FLOORS_MOST];
     struct table t;
+    int found = 0;
     report_ceilings(to, &r->files[0]->head);
     if (ceilings_of(r)->n_ceilings == 0 || s->n_rows == 0)
         return;
+    for (int i = 0; i < s->n_rows; i++)
+        found += floors_of(rows, r, &s->rows[i]);
+    if (found == 0) {
+        fprintf(to, "#\n# floors of a step: none: no point has instrumented steps, whose ops they "
+                    "are for; a "
+                    "run (--run-steps) makes none\n");
+        return;
+    }
     fprintf(
         to,
         "#\n# floors of a step: ops of rank 0 in instrumented steps, calls by their shortest time "

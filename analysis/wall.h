@@ -62,7 +62,7 @@ struct wall {
     int64_t inflation_signed_ns;
     double quiet_step_ns; /* mean quiet step of the last launch that has five; NaN: none has */
     int64_t tokens;       /* of the steps that were kept: useful and warm-up */
-    double between_steps; /* median steps from one published save to the next; NaN: none */
+    double between_steps; /* median steps from one published save to the next; NaN: none was due */
     int launches, silent; /* that were started; of them without a row */
     int64_t n_recoveries;
     struct recovery_row *recoveries; /* owned */

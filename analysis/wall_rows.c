@@ -65,7 +65,6 @@ static struct wall_launch *launch_of(struct wall_rows *out, int launch)
     out->launch = must_grow(out->launch, (size_t)out->n_launches + 1, sizeof *out->launch);
     last = &out->launch[out->n_launches++];
     *last = (struct wall_launch){.launch = launch,
-                                 .begin_ns = -1,
                                  .last_ns = -1,
                                  .first_step_ns = -1,
                                  .failed_ns = -1,
@@ -97,7 +96,9 @@ static void see_detected(struct wall_launch *l, const struct interval_row *row)
 static void see(struct wall_launch *l, const struct interval_row *row)
 {
     if (wall_takes_time(row)) {
-        l->begin_ns = l->begin_ns < 0 ? row->begin_ns : l->begin_ns;
+        if (!l->has_time) /* the program of the first launch began before its t0: below 0 */
+            l->begin_ns = row->begin_ns;
+        l->has_time = true;
         l->last_ns = row->end_ns;
     }
     if (wall_is(row, "steps"))
@@ -170,7 +171,7 @@ int wall_rows_make(struct wall_rows *out, const struct interval_row *rows, int64
     TRY(sort_rows(out));
     see_all(out);
     for (int i = 0; i < out->n_launches; i++)
-        if (out->launch[i].begin_ns < 0)
+        if (!out->launch[i].has_time)
             rc = fail(FAIL_FILE, "intervals: launch %d has no time", out->launch[i].launch);
     if (rc == 0 && out->n_launches == 0)
         rc = fail(FAIL_FILE, "intervals: there are none: the study made no run (--run-steps)");
@@ -188,16 +189,25 @@ static bool is_published(const struct interval_row *row, int launch)
 }
 
 /* One behind a launch's last step was called because it ended, and not because it was due. */
-static int64_t distances(const struct wall_rows *rows, const struct wall_launch *l, bool last,
+static bool was_due(const struct wall_launch *l, int64_t step)
+{
+    return step > l->start_step && !(l->ended && step == l->reached);
+}
+
+/* Steps between neighbours, in `list`; or, begins, from the begin of the launch to the first. One behind the very
+ * first block came as soon as it could: no interval led to it. */
+static int64_t distances(const struct wall_rows *rows, const struct wall_launch *l, bool begins,
                          double *out)
 {
-    int64_t n = 0, before = l->start_step;
+    int64_t n = 0, before = -1;
     for (int64_t i = 0; i < rows->n; i++) {
         int64_t step = rows->rows[i].first_step;
-        if (!is_published(&rows->rows[i], l->launch) || step <= before ||
-            (!last && l->ended && step == l->reached))
+        if (!is_published(&rows->rows[i], l->launch) || step <= before || !was_due(l, step))
             continue;
-        out[n++] = (double)(step - before);
+        if (before >= 0 && !begins)
+            out[n++] = (double)(step - before);
+        else if (before < 0 && begins && step > l->start_step + l->first->steps)
+            out[n++] = (double)(step - l->start_step);
         before = step;
     }
     return n;
@@ -207,9 +217,10 @@ double wall_rows_between(const struct wall_rows *rows)
 {
     double *list = must_alloc((size_t)rows->n + 1, sizeof *list);
     int64_t n = 0;
-    for (int last = 0; last < 2 && n == 0; last++)
+    for (int begins = 0; begins < 2 && n == 0; begins++)
         for (int i = 0; i < rows->n_launches; i++)
-            n += distances(rows, &rows->launch[i], last, list + n);
+            if (rows->launch[i].has_steps)
+                n += distances(rows, &rows->launch[i], begins, list + n);
     double between = n > 0 ? stats_median(list, n) : (double)NAN;
     free(list);
     return between;

@@ -27,7 +27,8 @@
     X(FAIL_FILE, 8, "file error")                                                                  \
     X(FAIL_UNSETTLED, 9, "did not settle")                                                         \
     X(FAIL_PENDING, 10, "gate pending")                                                            \
-    X(FAIL_STOPPED, 11, "stopped by a signal")
+    X(FAIL_STOPPED, 11, "stopped by a signal")                                                     \
+    X(FAIL_UNSAVED, 12, "the end of a run is not saved")
 
 enum fail_code {
     FAIL_NONE = 0,

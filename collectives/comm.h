@@ -63,6 +63,9 @@ struct comm_type {
      * alloc() gave on an exportable device. FAIL_ABSENT where the version has no such thing,
      * FAIL_COMM where it refuses. NULL: nothing to tell. */
     int (*enrol)(struct comm *comm, void *memory, size_t bytes, enum comm_enrolment how);
+    /* Whether a call of this kind, type and count could be posted; its tables, of all-to-all-v, are
+     * not read. FAIL_USAGE where the library cannot count so far. NULL: it always can. */
+    int (*takes)(const struct comm *comm, const struct coll *coll);
     void (*post)(struct comm *comm, const struct comm_call *calls, int n_calls);
     int (*check)(struct comm *comm); /* after sync: 0, or FAIL_* kept by fail(); may be NULL */
     /* At any time, without waiting and of this rank alone: 0 while nothing has failed, or FAIL_* kept

@@ -60,25 +60,53 @@ static int post_is_done(void *arg)
     return 1;
 }
 
-/* What comm_mpi_issue() has no way for is refused when it is posted. */
-static void check_call(const struct mpi *mpi, const struct coll *coll)
+/* What comm_mpi_issue() has no way for. */
+static int check_count(const struct mpi *mpi, const struct coll *coll)
 {
     const char *name = coll_name((int)coll->kind);
+    bool shared = comm_mpi_is_shared_out(coll->kind);
+
+    if (mpi->n_ranks == 1)
+        return 0;
+    if (coll->kind == COLL_REDUCE_SCATTER && coll->count > mpi->limit / mpi->n_ranks)
+        return fail(FAIL_USAGE,
+                    "comm: %s %s of %d x %lld elements: MPI takes at most %lld in one call: take a "
+                    "smaller bucket, model or micro-batch",
+                    mpi->axis, name, mpi->n_ranks, (long long)coll->count, (long long)mpi->limit);
+    if (coll->kind == COLL_ALL_TO_ALL_V && coll->count > mpi->limit)
+        return fail(
+            FAIL_USAGE,
+            "comm: %s %s of up to %lld elements: MPI takes at most %lld in one call: take a "
+            "smaller micro-batch, or a --capacity",
+            mpi->axis, name, (long long)coll->count, (long long)mpi->limit);
+    if (!shared && comm_mpi_pieces(coll->count, mpi->limit) > COMM_MPI_PIECES)
+        return fail(FAIL_USAGE,
+                    "comm: %s %s of %lld elements: MPI takes at most %d pieces of %lld: take a "
+                    "smaller bucket, model or micro-batch",
+                    mpi->axis, name, (long long)coll->count, COMM_MPI_PIECES,
+                    (long long)mpi->limit);
+    return 0;
+}
+
+static int mpi_takes(const struct comm *comm, const struct coll *coll)
+{
+    return check_count(comm->state, coll);
+}
+
+/* The parts of all-to-all-v are counted here as they are: those of one call may grow past another's. */
+static void check_call(const struct mpi *mpi, const struct coll *coll)
+{
+    struct coll call = *coll;
 
     if (mpi->n_ranks == 1 && (coll->kind == COLL_SEND || coll->kind == COLL_RECV))
         BUG("%s: a member sends to itself", mpi->axis);
-    if (mpi->n_ranks == 1)
-        return;
-    if (coll->kind == COLL_REDUCE_SCATTER && coll->count > mpi->limit / mpi->n_ranks)
-        die(FAIL_COMM, "comm: %s %s of %d x %lld elements: MPI takes at most %lld in one call",
-            mpi->axis, name, mpi->n_ranks, (long long)coll->count, (long long)mpi->limit);
-    if (coll->kind == COLL_ALL_TO_ALL_V && coll->count > mpi->limit)
-        die(FAIL_COMM, "comm: %s %s of %lld elements: MPI takes at most %lld in one call",
-            mpi->axis, name, (long long)coll->count, (long long)mpi->limit);
-    if (!comm_mpi_is_shared_out(coll->kind) &&
-        comm_mpi_pieces(coll->count, mpi->limit) > COMM_MPI_PIECES)
-        die(FAIL_COMM, "comm: %s %s of %lld elements: MPI takes at most %d pieces of %lld",
-            mpi->axis, name, (long long)coll->count, COMM_MPI_PIECES, (long long)mpi->limit);
+    if (coll->kind == COLL_ALL_TO_ALL_V) {
+        int64_t sent = coll_send_count(coll, mpi->n_ranks);
+        int64_t received = coll_recv_count(coll, mpi->n_ranks);
+        call.count = sent > received ? sent : received;
+    }
+    if (check_count(mpi, &call) != 0)
+        die(FAIL_COMM, "%s", fail_message());
 }
 
 static void mpi_post(struct comm *comm, const struct comm_call *calls, int n_calls)
@@ -190,5 +218,6 @@ const struct comm_type comm_mpi = {
     .host_memory = true,
     .open = mpi_open,
     .close = mpi_close,
+    .takes = mpi_takes,
     .post = mpi_post,
 };

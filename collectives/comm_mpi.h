@@ -5,7 +5,8 @@
  * holds a share of every rank. Larger all-reduces, reduces, broadcasts, sends and receives go out
  * as pieces, at most COMM_MPI_PIECES at a time; larger all-gathers and all-to-alls as elements of
  * one derived type per share, which MPI_Type_contiguous makes when the call starts. A larger
- * reduce-scatter has neither way out (its shares are strided, and sums want built-in types): die().
+ * reduce-scatter has neither way out (its shares are strided, and sums want built-in types), nor has a
+ * larger all-to-all-v (parts and their places are int): takes() refuses them, and post() dies.
  */
 #ifndef COLLECTIVES_COMM_MPI_H
 #define COLLECTIVES_COMM_MPI_H

@@ -155,8 +155,8 @@ static void add_calls(struct measure *m, const struct execute_samples *samples,
     const struct op_row *ops = samples->rows.ops.rows;
     int64_t *first = must_alloc((size_t)samples->n + 1, sizeof *first);
     if (audit_steps(plan, records, n, samples->n, first))
-        audit_calls(plan, ops, samples->rows.ops.n, records, n, first, samples->n, m->layout->rank,
-                    block, &m->local);
+        audit_calls(plan, ops, samples->rows.ops.n, samples->rows.collectives.rows, records, n,
+                    first, samples->n, m->layout->rank, block, &m->local);
     free(first);
 }
 

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "collectives/coll.h"
 #include "driver/point_row.h"
 
 bool audit_is_call(const struct plan *plan, const struct device_record *record)
@@ -47,15 +46,29 @@ static int64_t records_of(const struct plan *plan, const struct device_record *r
     return found;
 }
 
-/* Of all ops that are posted as one. */
-static int64_t bytes_of(const struct plan *plan, int first)
+static int count_collectives(const struct plan *plan, int end)
+{
+    int n = 0;
+    for (int i = 0; i < end; i++)
+        n += plan->ops[i].kind == OP_COLLECTIVE;
+    return n;
+}
+
+/* Of all ops that are posted as one: what their rows say, which know how much was routed. */
+static int64_t bytes_of(const struct plan *plan, const struct audit_call *call,
+                        const struct call_row *calls)
 {
     int64_t bytes = 0;
+    int first = call->op, at = count_collectives(plan, first);
+    calls += (int64_t)call->step * count_collectives(plan, plan->n_ops);
     for (int i = first; i < plan->n_ops; i++) {
         const struct op *op = &plan->ops[i];
-        if (op->kind != OP_COLLECTIVE || op->stream != plan->ops[first].stream)
+        if (op->kind != OP_COLLECTIVE)
             continue;
-        bytes += coll_bytes(&op->shape.coll.coll, plan->layout.group[op->shape.coll.axis].size);
+        int index = at++;
+        if (op->stream != plan->ops[first].stream)
+            continue;
+        bytes += calls[index].bytes;
         if (!op->with_next)
             break;
     }
@@ -63,13 +76,13 @@ static int64_t bytes_of(const struct plan *plan, int first)
 }
 
 static void fill(struct audit_call_row *row, const struct plan *plan, const struct audit_call *call,
-                 const struct device_record *record, int64_t first_ns)
+                 const struct call_row *calls, const struct device_record *record, int64_t first_ns)
 {
     const struct op *op = &plan->ops[call->op];
     row->op = call->op;
     point_text(row->axis, sizeof row->axis, axis_name((int)op->shape.coll.axis));
     point_text(row->kind, sizeof row->kind, coll_name((int)op->shape.coll.coll.kind));
-    row->bytes = bytes_of(plan, call->op);
+    row->bytes = bytes_of(plan, call, calls);
     row->start_ns = call->start_ns;
     row->duration_ns = call->end_ns - call->start_ns;
     row->record_start_ns = record->begin_ns - first_ns;
@@ -77,8 +90,9 @@ static void fill(struct audit_call_row *row, const struct plan *plan, const stru
 }
 
 int64_t audit_calls(const struct plan *plan, const struct op_row *ops, int64_t n_ops,
-                    const struct device_record *records, int64_t n, const int64_t *first_ns,
-                    int n_steps, int rank, int block, struct record_point *out)
+                    const struct call_row *calls, const struct device_record *records, int64_t n,
+                    const int64_t *first_ns, int n_steps, int rank, int block,
+                    struct record_point *out)
 {
     struct audit_call *call = must_alloc((size_t)n_ops + 1, sizeof *call);
     const struct device_record **record = must_alloc((size_t)n + 1, sizeof *record);
@@ -93,7 +107,7 @@ int64_t audit_calls(const struct plan *plan, const struct op_row *ops, int64_t n
             if (call[i].step + 1 >= n_steps)
                 continue;
             struct audit_call_row *row = RECORD_ADD(&out->audit_calls, 1);
-            fill(row, plan, &call[i], record[i], first_ns[call[i].step]);
+            fill(row, plan, &call[i], calls, record[i], first_ns[call[i].step]);
             row->rank = rank;
             row->block = block;
             row->turn = block * (n_steps - 1) + call[i].step;

@@ -23,12 +23,14 @@ struct audit_call {
 bool audit_is_call(const struct plan *plan, const struct device_record *record);
 
 /*
- * Arithmetic alone. `ops`: the kept ops of a block of n_steps steps, in order of step and op;
+ * Arithmetic alone. `ops` and `calls`: all ops and collectives of a block of n_steps steps, as their
+ * rows were kept, in order of step and op;
  * first_ns[n_steps]: begin of each step's first kernel. Appends to out->audit_calls, whose rows get
  * rank and block; the last step is left out. Returns how many calls found no record.
  */
 int64_t audit_calls(const struct plan *plan, const struct op_row *ops, int64_t n_ops,
-                    const struct device_record *records, int64_t n, const int64_t *first_ns,
-                    int n_steps, int rank, int block, struct record_point *out);
+                    const struct call_row *calls, const struct device_record *records, int64_t n,
+                    const int64_t *first_ns, int n_steps, int rank, int block,
+                    struct record_point *out);
 
 #endif

@@ -1,8 +1,10 @@
+#define _DEFAULT_SOURCE /* realpath */
 #include "driver/checkpoint_ask.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/units.h"
@@ -214,19 +216,49 @@ static int check_empty(const struct job *job, const struct point *point, int64_t
                 root, (long long)newest, (long long)start, root);
 }
 
+/* On rank 0: what several points begin with is not where one of them saves, or the next would begin with what
+ * that one has trained. */
+static int check_apart(const struct job *job, const char *root)
+{
+    const char *from = job->study.resume_from;
+    if (job->points.n == 1 || from[0] == '\0')
+        return 0;
+    char *source = realpath(from, NULL), *saves = realpath(root, NULL);
+    size_t n = saves != NULL ? strlen(saves) : 0;
+    bool within = n > 0 && source != NULL && strncmp(source, saves, n) == 0 &&
+                  (source[n] == '\0' || source[n] == '/');
+    free(source);
+    free(saves);
+    if (!within)
+        return 0;
+    return fail(
+        FAIL_USAGE,
+        "--checkpoint-dir: a point would save in %s, where --resume-from %s is read for the "
+        "others: take another folder",
+        root, from);
+}
+
 static int check_root(const struct job *job, const struct point *point, int64_t start)
 {
     char root[CHECKPOINT_PATH];
     bool sees;
+    int held = -1;
     bool goes_on = full_run_wanted(&job->study) && job->study.resume;
-    int rc = job->rank == 0 && !goes_on ? check_empty(job, point, start) : 0;
-    TRY(agree_quietly(rc, job->world));
     checkpoint_ask_root(job, point, root, sizeof root);
+    int rc = job->rank == 0 && !goes_on ? check_empty(job, point, start) : 0;
+    if (job->rank == 0 && rc == 0)
+        rc = check_apart(job, root);
+    TRY(agree_quietly(rc, job->world));
     if (job->study.validate) { /* touches nothing */
         rc = job->rank == 0 ? checkpoint_place_look(root) : 0;
         return agree_quietly(rc, job->world);
     }
     TRY(checkpoint_place_shared(root, job->rank, job->world, &sees));
+    if (job->rank == 0)
+        rc = checkpoint_place_hold(root, &held);
+    if (held >= 0)
+        close(held);
+    TRY(agree_quietly(rc, job->world));
 out:
     return rc;
 }

@@ -1,4 +1,4 @@
-#define _DEFAULT_SOURCE /* statfs */
+#define _DEFAULT_SOURCE /* statfs, flock */
 #include "driver/checkpoint_place.h"
 
 #include <dirent.h>
@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -124,6 +125,26 @@ int checkpoint_place_shared(const char *folder, int rank, const void *comm, bool
         unlink(path);
 out:
     return rc;
+}
+
+/* ---- nobody else saves there ---- */
+
+int checkpoint_place_hold(const char *folder, int *held)
+{
+    const int tries = 30;
+    *held = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; *held >= 0 && i < tries; i++) {
+        if (flock(*held, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+            return 0;
+        units_sleep_ns(100000000);
+    }
+    if (*held < 0)
+        return 0;
+    close(*held);
+    *held = -1;
+    return fail(FAIL_USAGE,
+                "--checkpoint-dir: another study saves in %s: take another folder, or wait for it",
+                folder);
 }
 
 /* ---- the rest ---- */

@@ -274,6 +274,9 @@ static int open_place(struct saver *s)
     const char *root = s->config.root;
     int rc = 0;
     TRY(checkpoint_place_shared(root, s->plan->layout.rank, s->config.parent, &s->sees_root));
+    if (s->plan->layout.rank == 0)
+        rc = checkpoint_place_hold(root, &s->held);
+    TRY(agree_quietly(rc, s->config.parent));
     checkpoint_place_type(root, s->file_system, sizeof s->file_system);
     if (s->plan->layout.rank == 0 || !s->sees_root)
         checkpoint_place_clean(root);
@@ -297,7 +300,7 @@ int saver_open(struct saver *s, const struct saver_config *config)
     memset(s, 0, sizeof *s);
     s->config = *config;
     s->plan = e->plan;
-    s->wanted = s->called = s->lazy = -1;
+    s->wanted = s->called = s->lazy = s->held = -1;
     s->group = saver_group_elements(e->device.type);
     checkpoint_shard_make(s->plan, &s->shard);
     s->n_groups = saver_groups(s->plan, e->device.type);
@@ -349,6 +352,8 @@ void saver_close(struct saver *s)
                                  (size_t)s->shard.n * sizeof(float));
     for (int r = 0; s->shards != NULL && r < s->plan->layout.world; r++)
         checkpoint_shard_release(&s->shards[r]);
+    if (s->held >= 0)
+        close(s->held);
     free(s->shards);
     free(s->waited);
     free(s->published);

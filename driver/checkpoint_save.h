@@ -7,7 +7,8 @@
  *
  *   sync      all of it: the call returns when the checkpoint is published
  *   staged    the copy to host memory; the writer drains it
- *   snapshot  a copy within the device; the rest under the next steps. Needs device memory for it
+ *   snapshot  a copy within the device; the rest under the next steps, but for the first eighth, which
+ *             leaves while the others enter, so that the disk has work. Needs device memory for it
  *   lazy      nothing but small things: the copies run under the next forward and backward, and the
  *             update of each piece waits for the copies of that piece. Refused where the plan writes
  *             the state before the update
@@ -100,6 +101,7 @@ struct saver {
     bool *waited;                    /* [n_groups] an update has waited for this one */
     int wanted, wanted_mode;         /* step of the block before which to call, and how; -1: none */
     int called;                      /* slot of the call of this block, -1 */
+    int held;                        /* rank 0: the folder, which is nobody else's meanwhile; -1 */
     bool sees_root;                  /* this rank sees the folder of rank 0 */
     bool apart;                      /* some rank does not */
     bool said;                       /* a failed save has been spoken of */

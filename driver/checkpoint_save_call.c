@@ -57,14 +57,21 @@ static void notify(struct execute *e, struct saver_slot *slot)
         type->launch(&e->device, e->save_stream, chunk_arrived_as_kernel, slot);
 }
 
+/* Elements of a shard in [first, first + n) of its image, which is padded. */
+static int64_t elements(const struct saver *s, int64_t first, int64_t n)
+{
+    int64_t left = s->shard.n - first;
+    return left < 0 ? 0 : left < n ? left : n;
+}
+
 /* Chunks are in the order of groups, and of arrays in a group. */
-static void copy_groups(struct saver *s, struct saver_slot *slot)
+static void copy_groups(struct saver *s, struct saver_slot *slot, int from_group, int to_group)
 {
     struct execute *e = s->config.execute;
-    for (int g = 0, i = 0; g < s->n_groups; g++) {
+    for (int g = from_group, i = g * CHECKPOINT_ARRAYS; g < to_group; g++) {
         for (int a = 0; a < CHECKPOINT_ARRAYS; a++, i++) {
             const struct checkpoint_chunk *chunk = &slot->chunks[i];
-            int64_t left = s->shard.n - chunk->first, n = left < chunk->n ? left : chunk->n;
+            int64_t n = elements(s, chunk->first, chunk->n);
             const unsigned char *from =
                 slot->mode == SAVE_SNAPSHOT ? s->snapshot[a] : state_of(s, a);
             if (n > 0)
@@ -78,12 +85,37 @@ static void copy_groups(struct saver *s, struct saver_slot *slot)
     }
 }
 
-static void take_snapshot(struct saver *s)
+static void take_snapshot(struct saver *s, int from_group, int to_group)
 {
     struct execute *e = s->config.execute;
-    for (int a = 0; a < CHECKPOINT_ARRAYS; a++)
-        e->device.type->upload(&e->device, DEVICE_COMPUTE, s->snapshot[a], state_of(s, a),
-                               (size_t)s->shard.n * sizeof(float));
+    int64_t first = from_group * s->group, n = elements(s, first, to_group * s->group - first);
+    for (int a = 0; a < CHECKPOINT_ARRAYS && n > 0; a++)
+        e->device.type->upload(&e->device, DEVICE_COMPUTE, (float *)s->snapshot[a] + first,
+                               state_of(s, a) + first * (int64_t)sizeof(float),
+                               (size_t)n * sizeof(float));
+}
+
+/* Groups to the host once what is queued on the compute stream so far is done. */
+static void copy_after(struct saver *s, struct saver_slot *slot, enum saver_stamp stamp,
+                       int from_group, int to_group)
+{
+    struct execute *e = s->config.execute;
+    int mark = e->save_stamp + (int)stamp;
+    device_mark(&e->device, DEVICE_COMPUTE, mark);
+    e->device.type->await(&e->device, e->save_stream, mark);
+    copy_groups(s, slot, from_group, to_group);
+}
+
+/* A snapshot's first groups leave it while the others enter, or the disk would wait for all of it. */
+static void copy_state(struct saver *s, struct saver_slot *slot)
+{
+    int ahead = slot->mode == SAVE_SNAPSHOT ? saver_groups_ahead(s) : 0;
+    if (slot->mode == SAVE_SNAPSHOT) {
+        take_snapshot(s, 0, ahead);
+        copy_after(s, slot, SAVER_AHEAD, 0, ahead);
+        take_snapshot(s, ahead, s->n_groups);
+    }
+    copy_after(s, slot, SAVER_STATE, ahead, s->n_groups);
 }
 
 /* ---- sync: everything, now ---- */
@@ -125,11 +157,7 @@ static void call(struct saver *s, struct saver_slot *slot, int step)
     saver_queue_publishing(s, slot);
     type->stamp(&e->device, DEVICE_COMPUTE, base + SAVER_BEGIN);
     take_small(s, slot, step);
-    if (slot->mode == SAVE_SNAPSHOT)
-        take_snapshot(s);
-    device_mark(&e->device, DEVICE_COMPUTE, base + SAVER_STATE);
-    type->await(&e->device, e->save_stream, base + SAVER_STATE);
-    copy_groups(s, slot);
+    copy_state(s, slot);
     type->stamp(&e->device, e->save_stream, base + SAVER_STAGED);
     if (slot->mode == SAVE_STAGED || slot->mode == SAVE_SYNC)
         type->await(&e->device, DEVICE_COMPUTE, base + SAVER_STAGED);

@@ -34,8 +34,12 @@ static bool write_note(const char *path, const char *text)
     if (file == NULL)
         return false;
     bool good = fputs(text, file) >= 0;
-    good = fclose(file) == 0 && good;
-    return good && rename(temporary, path) == 0;
+    good = fclose(file) == 0 && good && rename(temporary, path) == 0;
+    int code = errno;
+    if (!good)
+        unlink(temporary);
+    errno = code;
+    return good;
 }
 
 /* A note that cannot be left is a save that failed. */

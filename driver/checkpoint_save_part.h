@@ -1,7 +1,7 @@
 /*
  * checkpoint_save_part: what the files of checkpoint_save share. Nobody else includes it.
  *
- * Stamps of a saver, from execute.save_stamp on: four, then three of each group.
+ * Stamps of a saver, from execute.save_stamp on: five, then three of each group.
  */
 #ifndef DRIVER_CHECKPOINT_SAVE_PART_H
 #define DRIVER_CHECKPOINT_SAVE_PART_H
@@ -11,7 +11,8 @@
 enum saver_stamp {
     SAVER_BEGIN,  /* compute: the call begins */
     SAVER_END,    /* compute: it goes on */
-    SAVER_STATE,  /* compute: the state is what is saved (orders only) */
+    SAVER_AHEAD,  /* compute: the first groups may be copied to the host (orders only) */
+    SAVER_STATE,  /* compute: all of them may (orders only) */
     SAVER_STAGED, /* saver's stream: all copies have arrived */
     SAVER_STAMPS
 };
@@ -30,6 +31,8 @@ static inline int saver_group_stamp(const struct saver *s, int group, enum saver
 /* Elements copied together on this device. */
 int64_t saver_group_elements(const struct device_type *device);
 int saver_groups(const struct plan *plan, const struct device_type *device);
+/* Groups of a snapshot that go on to the host while the rest of it is still being taken. */
+int saver_groups_ahead(const struct saver *s);
 
 /* Files and folder of the next save in this slot, unless it is in use. Collective. */
 int saver_prepare(struct saver *s, struct saver_slot *slot);

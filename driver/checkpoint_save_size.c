@@ -38,6 +38,13 @@ int saver_groups(const struct plan *plan, const struct device_type *device)
     return (int)((padded + group - 1) / group);
 }
 
+/* So few that their copies to the host cost the snapshot an eighth of its time where both kinds of copy
+ * are as fast; enough that the disk has work from the start. */
+int saver_groups_ahead(const struct saver *s)
+{
+    return (s->n_groups + 7) / 8;
+}
+
 int saver_stamps(const struct plan *plan, const struct device_type *device)
 {
     return SAVER_STAMPS + SAVER_GROUP_STAMPS * saver_groups(plan, device);
@@ -45,7 +52,7 @@ int saver_stamps(const struct plan *plan, const struct device_type *device)
 
 int saver_tasks(const struct plan *plan, const struct device_type *device)
 {
-    return 8 + saver_groups(plan, device) * (2 * CHECKPOINT_ARRAYS + 1);
+    return 16 + saver_groups(plan, device) * (2 * CHECKPOINT_ARRAYS + 1);
 }
 
 int64_t saver_bytes(const struct plan *plan)

@@ -38,9 +38,15 @@ out:
     return rc;
 }
 
+/* The owner of the point prints the sentence. */
+static int agree_all(void *arg, int code)
+{
+    return arg == NULL ? code : agree_quietly(code, arg);
+}
+
 int choices_share(struct kernel_share *out, const void *comm)
 {
-    *out = (struct kernel_share){.gather = gather};
+    *out = (struct kernel_share){.gather = gather, .agree = agree_all};
     memcpy(&out->arg, &comm, sizeof comm);
     if (comm != NULL && MPI_Comm_rank(*(const MPI_Comm *)comm, &out->rank) != MPI_SUCCESS)
         return fail(FAIL_COMM, "choices: MPI_Comm_rank failed");

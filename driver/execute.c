@@ -1,154 +1,13 @@
 #include "driver/execute.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/err.h"
 #include "base/ranges.h"
 #include "base/units.h"
-#include "driver/choices.h"
 #include "driver/execute_fence.h"
 #include "driver/execute_graph.h"
 #include "driver/execute_input.h"
 #include "driver/execute_stamps.h"
 #include "driver/watchdog.h"
-#include "workloads/memory.h"
-
-enum device_class execute_class_of(int buffer)
-{
-    return memory_class(buffer);
-}
-
-/* ---- open and close ---- */
-
-static int take_memory(struct execute *e)
-{
-    const struct device_type *type = e->device.type;
-    int rc = 0;
-    for (int b = 1; b < PLAN_BUFFERS; b++) {
-        void *memory = NULL;
-        if (e->plan->bytes[b] == 0)
-            continue;
-        TRY(type->alloc(&e->device, execute_class_of(b), (size_t)e->plan->bytes[b], &memory));
-        e->memory[b] = e->context.base[b] = memory;
-    }
-    void *log = NULL;
-    size_t row = SCALARS * sizeof(double);
-    TRY(type->alloc(&e->device, DEVICE_TEMPORARIES, (size_t)e->max_steps * row, &log));
-    e->log = log;
-out:
-    return rc;
-}
-
-int execute_open_comms(struct execute *e, const struct execute_config *config, struct comm *comms,
-                       int *n_comms)
-{
-    int rc = 0;
-    for (int i = 0; i < e->plan->n_channels; i++) {
-        enum axis axis = e->plan->channel[i].axis;
-        const struct group *group = &e->plan->layout.group[axis];
-        TRY(comm_open(&comms[i], config->backend->comm, config->parent, &e->device, 1 + i, axis,
-                      group, e->plan->n_ops));
-        *n_comms = i + 1;
-    }
-out:
-    return rc;
-}
-
-/* A collective puts at most its waits, two stamps, a fault and itself on its queue. */
-static int queue_depth(const struct plan *plan, int max_steps)
-{
-    int64_t calls = 2; /* comm_prove needs two */
-    for (int axis = 0; axis < AXIS_COUNT; axis++)
-        calls += plan->totals.calls[axis] * max_steps;
-    return (int)(calls * (OP_WAITS + 4));
-}
-
-/* What libraries ask of the device for their kernels is known only now. */
-static int open_kernels(struct execute *e)
-{
-    struct device_memory before, after;
-    int rc = 0;
-    if (e->kernels->open == NULL)
-        return 0;
-    e->device.type->memory(&e->device, &before);
-    e->context.share = &e->share;
-    TRY(e->kernels->open(&e->context, e->plan, &e->device));
-    e->device.type->memory(&e->device, &after);
-    e->kernel_bytes = after.peak_bytes[DEVICE_TEMPORARIES] - before.peak_bytes[DEVICE_TEMPORARIES];
-out:
-    return rc;
-}
-
-int execute_open(struct execute *e, const struct execute_config *config)
-{
-    memset(e, 0, sizeof *e);
-    e->plan = config->plan;
-    e->kernels = config->backend->kernels;
-    e->max_steps = config->max_steps;
-    e->threads = config->backend->threads;
-    e->fault = config->fault;
-    e->context.input = config->input;
-    e->context.tf32 = config->plan->tf32;
-    e->context.topology = config->backend->topology;
-    e->context.attention = config->backend->attention;
-    e->context.search = config->backend->gemm_search;
-    e->context.alone = config->alone;
-    e->context.deterministic = config->backend->deterministic;
-    e->posts = e->comm;
-    e->host_ns = must_alloc((size_t)config->max_steps, sizeof *e->host_ns);
-    e->micro_after = must_alloc((size_t)config->max_steps, sizeof *e->micro_after);
-    stamps_number(e);
-    int slots = stamps_per_step(e) * config->max_steps;
-    int streams = 1 + e->plan->n_channels + e->plan->copy_stream + (config->save_stamps > 0);
-    int depth = queue_depth(e->plan, config->max_steps);
-    e->save_stream = streams - 1;
-    e->save_stamp = slots;
-    int rc = 0;
-    TRY(device_open(&e->device, config->backend->device, config->backend->local_rank, streams));
-    e->device.exportable = config->exportable;
-    TRY(take_memory(e));
-    if (config->scratch && !e->kernels->no_numerics)
-        execute_scratch_take(e);
-    TRY(e->device.type->reserve(&e->device, slots + config->save_stamps,
-                                depth > config->save_tasks ? depth : config->save_tasks));
-    TRY(execute_open_comms(e, config, e->comm, &e->n_comms));
-    if (config->graph)
-        TRY(execute_graph_open(e, config));
-    TRY(choices_share(&e->share, config->parent));
-    TRY(open_kernels(e));
-out:
-    return rc;
-}
-
-void execute_close(struct execute *e)
-{
-    execute_graph_close(e);
-    if (e->device.type && e->kernels->close)
-        e->kernels->close(&e->context);
-    for (int i = 0; i < e->n_comms; i++)
-        comm_close(&e->comm[i]);
-    if (e->device.type) {
-        execute_scratch_free(e);
-        for (int b = 1; b < PLAN_BUFFERS; b++)
-            if (e->memory[b])
-                e->device.type->free(&e->device, execute_class_of(b), e->memory[b],
-                                     (size_t)e->plan->bytes[b]);
-        if (e->log)
-            e->device.type->free(&e->device, DEVICE_TEMPORARIES, e->log,
-                                 (size_t)e->max_steps * SCALARS * sizeof(double));
-        device_close(&e->device);
-    }
-    free(e->micro_after);
-    free(e->host_ns);
-    free(e->stamp_slot);
-    memset(e, 0, sizeof *e);
-}
-
-bool execute_has_scratch(const struct execute *e)
-{
-    return e->scratch[BUFFER_PARAMETER] != NULL;
-}
 
 /* ---- the fence ---- */
 
@@ -198,8 +57,17 @@ static bool is_first_gradient(const struct execute *e, const struct op *op)
     return op == first;
 }
 
+static void keep_counted(struct execute *e, const struct op *op, const struct coll *call, int step)
+{
+    int n = e->plan->layout.group[op->shape.coll.axis].size;
+    int64_t sent = coll_send_count(call, n), received = coll_recv_count(call, n);
+    e->counted[(int64_t)step * e->plan->n_ops + (op - e->plan->ops)] = (struct execute_counted){
+        .bytes = (sent > received ? sent : received) * (int64_t)dtype_size((int)call->dtype),
+        .wire_bytes = (int64_t)coll_wire_bytes(call, n)};
+}
+
 /* Calls that are one post gather until the last of them. */
-static void post(struct execute *e, const struct op *op)
+static void post(struct execute *e, const struct op *op, int step)
 {
     if (is_first_gradient(e, op) && e->device.type->runs_host_tasks) {
         struct device_task task = {.start = delay_start, .arg = &e->fault};
@@ -208,10 +76,12 @@ static void post(struct execute *e, const struct op *op)
         e->device.type->notify(&e->device, op->stream, delay_start, &e->fault);
     }
     const struct shape_coll *shape = &op->shape.coll;
-    e->group[e->n_group++] =
-        (struct comm_call){.coll = shape_call(shape, &e->plan->layout.group[shape->axis]),
-                           .send = tensor_at(&e->context, op->t[0]),
-                           .recv = tensor_at(&e->context, op->t[1])};
+    struct comm_call call = {.coll = shape_call(shape, &e->plan->layout.group[shape->axis]),
+                             .send = tensor_at(&e->context, op->t[0]),
+                             .recv = tensor_at(&e->context, op->t[1])};
+    if (shape->counted)
+        keep_counted(e, op, &call.coll, step);
+    e->group[e->n_group++] = call;
 }
 
 static void post_group(struct execute *e, const struct op *op)
@@ -267,11 +137,13 @@ static void run_op(struct execute *e, int index, enum variant variant, int level
         type->stamp(&e->device, op->stream, slots + stamp_of(e, index, STAMP_BEGIN));
     e->ops_given_out += runs;
     if (runs && op->kind == OP_COLLECTIVE) {
-        post(e, op);
+        post(e, op, slots / stamps_per_step(e));
     } else if (runs) {
         struct launch launch = {op, e};
         type->launch(&e->device, op->stream, run_kernel, &launch);
     }
+    if (runs && op->kind == OP_ROUTE && variant == VARIANT_FULL && e->routed.take != NULL)
+        e->routed.take(e->routed.arg, op);
     if (op->kind == OP_COLLECTIVE && !op->with_next)
         post_group(e, op);
     int first = op->with_next ? index + 1 : index;
@@ -319,15 +191,21 @@ static void check_alive(struct comm *comms, int n)
             die(FAIL_COMM, "%s", fail_message());
 }
 
+void execute_alive(void *arg)
+{
+    struct execute *e = arg;
+    check_alive(e->comm, e->n_comms);
+    if (e->graphs != NULL)
+        check_alive(e->graphs->comm, e->graphs->n_comms);
+}
+
 /* Until every stream is empty; a communicator that has failed meanwhile ends the job in words. */
 static void drain(struct execute *e)
 {
     const struct device_type *type = e->device.type;
     e->fence_waits += e->device.host_waits - e->waits_before;
     while (type->idle != NULL && !type->idle(&e->device)) {
-        check_alive(e->comm, e->n_comms);
-        if (e->graphs != NULL)
-            check_alive(e->graphs->comm, e->graphs->n_comms);
+        execute_alive(e);
         units_sleep_ns(20000);
     }
     type->sync(&e->device);
@@ -355,13 +233,14 @@ void execute_fence_begin(struct execute *e, struct execute_fence *fence)
 void execute_step_begin(struct execute *e, struct execute_fence *fence, int step)
 {
     fence->begun_ns = units_now_ns();
+    e->waited_before = e->context.waited_ns;
     e->context.first_sample = fence->taken.first + step * fence->taken.stride;
 }
 
 void execute_step_end(struct execute *e, struct execute_fence *fence, int step)
 {
     e->micro_after[step] = e->micro_steps;
-    e->host_ns[step] = units_now_ns() - fence->begun_ns;
+    e->host_ns[step] = units_now_ns() - fence->begun_ns - (e->context.waited_ns - e->waited_before);
 }
 
 void execute_fence_end(struct execute *e, struct execute_fence *fence)

@@ -40,7 +40,19 @@ struct execute_hook {
     void (*update)(void *arg, int piece); /* before the AdamW of a piece in a full step */
 };
 
+/* Who wants to know what OP_ROUTE chose (driver/gate_choices.h): called behind each in full steps. */
+struct execute_routed {
+    void *arg;
+    void (*take)(void *arg, const struct op *op);
+};
+
 struct execute_graphs; /* driver/execute_graph.h */
+
+/* A call whose parts routing decides (shape_coll.counted), as it was posted: S of this rank, the more of
+ * what it sends and receives, and what leaves it. */
+struct execute_counted {
+    int64_t bytes, wire_bytes;
+};
 
 struct execute {
     const struct plan *plan; /* borrowed */
@@ -61,16 +73,19 @@ struct execute {
     int threads;          /* of the backend */
     /* of training since the last reset: samples of the study, steps, micro-steps of this rank */
     int64_t consumed, global_steps, micro_steps;
-    int64_t aside;            /* samples that compute-only steps took for themselves since open */
-    int64_t ops_given_out;    /* launches and posts since open, all variants */
-    int64_t fence_waits;      /* times the host waited for a stream inside fences, since open */
-    int64_t waits_before;     /* device.host_waits when the fence began */
-    int *stamp_slot;          /* [n_ops][STAMPS_PER_OP] slot within a step, -1: never made */
-    int stamp_slots;          /* of a step */
-    int64_t *micro_after;     /* [max_steps] micro_steps after each step of the block */
-    int64_t *host_ns;         /* [max_steps] that the host took to give each of them out */
-    struct execute_hook hook; /* may be set and cleared between blocks */
-    int save_stream, save_stamp; /* config.save_stamps: stream and first stamp of the saver */
+    int64_t aside;         /* samples that compute-only steps took for themselves since open */
+    int64_t ops_given_out; /* launches and posts since open, all variants */
+    int64_t fence_waits;   /* times the host waited for a stream inside fences, since open */
+    int64_t waits_before;  /* device.host_waits when the fence began */
+    int *stamp_slot;       /* [n_ops][STAMPS_PER_OP] slot within a step, -1: never made */
+    int stamp_slots;       /* of a step */
+    int64_t *micro_after;  /* [max_steps] micro_steps after each step of the block */
+    int64_t *host_ns;      /* [max_steps] of the host, giving each of them out */
+    int64_t waited_before; /* context.waited_ns when the step began */
+    struct execute_counted *counted; /* [max_steps][n_ops]; NULL: no call of the plan is counted */
+    struct execute_hook hook;        /* may be set and cleared between blocks */
+    struct execute_routed routed;    /* as hook */
+    int save_stream, save_stamp;     /* config.save_stamps: stream and first stamp of the saver */
     struct execute_fault fault;
 };
 
@@ -101,7 +116,8 @@ struct execute_config {
     bool exportable; /* memory that a communication library may map into other processes */
 };
 
-/* Collective over the point. Fails with what the parts fail with; execute_close is always safe. */
+/* Collective over the point: all ranks open, or all fail with what one of them failed with (said by
+ * nobody yet). Calls that the communicators cannot make are refused. execute_close is always safe. */
 int execute_open(struct execute *execute, const struct execute_config *config);
 void execute_close(struct execute *execute);
 

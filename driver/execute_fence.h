@@ -34,7 +34,10 @@ void execute_bind(struct execute *execute, enum variant variant);
 void execute_scratch_take(struct execute *execute);
 void execute_scratch_free(struct execute *execute);
 
-/* One communicator for each channel of the plan. */
+/* The job ends here when a communicator of this executor (arg) has failed. */
+void execute_alive(void *arg);
+
+/* One communicator for each channel of the plan: on all ranks, or a failure on all. */
 int execute_open_comms(struct execute *execute, const struct execute_config *config,
                        struct comm *comms, int *n_comms);
 

@@ -11,7 +11,7 @@
 
 /* ---- open and close ---- */
 
-static int check_device(const struct execute *e)
+int execute_graph_check(const struct execute *e)
 {
     if (e->device.type->capture_begin == NULL || e->kernels->capture == NULL)
         return fail(FAIL_USAGE, "--graph: device \"%s\" has no graphs: leave it out",
@@ -29,7 +29,6 @@ static int check_device(const struct execute *e)
 int execute_graph_open(struct execute *e, const struct execute_config *config)
 {
     int rc = 0;
-    TRY(check_device(e));
     e->graphs = must_alloc(1, sizeof *e->graphs);
     e->graphs->graph = must_alloc((size_t)e->max_steps, sizeof(struct device_graph *));
     TRY(execute_open_comms(e, config, e->graphs->comm, &e->graphs->n_comms));

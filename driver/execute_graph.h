@@ -28,6 +28,9 @@ struct execute_graphs {
     struct execute_counts counts; /* of one step */
 };
 
+/* FAIL_USAGE where device, kernels or plan have no graphs. */
+int execute_graph_check(const struct execute *execute);
+
 /* Collective: memory and communicators. close() is safe on an executor without graphs, and goes
  * before kernels and device are closed. */
 int execute_graph_open(struct execute *execute, const struct execute_config *config);

@@ -122,13 +122,38 @@ static bool waits_for_input(const struct plan *plan, const struct op *op)
     return op->n_waits > 0 && op->stream == DEVICE_COMPUTE;
 }
 
+/* Of a call: S, or what it was when routing had decided. */
+static int64_t call_bytes(const struct reading *r, int index)
+{
+    const struct execute *e = r->execute;
+    const struct shape_coll *shape = &e->plan->ops[index].shape.coll;
+    if (shape->counted)
+        return e->counted[(int64_t)r->step * e->plan->n_ops + index].bytes;
+    return coll_bytes(&shape->coll, e->plan->layout.group[shape->axis].size);
+}
+
+/* What the plan says, but for calls whose parts are counted: of these what was posted. */
+static int64_t wire_bytes(const struct reading *r, enum axis axis)
+{
+    const struct execute *e = r->execute;
+    int64_t bytes = (int64_t)e->plan->totals.wire_bytes[axis];
+    int size = e->plan->layout.group[axis].size;
+    for (int i = 0; i < e->plan->n_ops && e->counted != NULL; i++) {
+        const struct op *op = &e->plan->ops[i];
+        if (op->kind == OP_COLLECTIVE && op->shape.coll.axis == axis && op->shape.coll.counted)
+            bytes += e->counted[(int64_t)r->step * e->plan->n_ops + i].wire_bytes -
+                     (int64_t)coll_wire_bytes(&op->shape.coll.coll, size);
+    }
+    return bytes;
+}
+
 static void stall_of_axis(const struct reading *r, enum axis axis, struct stall_row *row)
 {
     const struct plan *plan = r->execute->plan;
     row->variant = (i32)r->variant;
     row->step = r->step;
     text(row->axis, sizeof row->axis, axis_name((int)axis));
-    row->wire_bytes = (i64)plan->totals.wire_bytes[axis];
+    row->wire_bytes = wire_bytes(r, axis);
     for (int i = 0; i < plan->n_ops; i++) {
         const struct op *op = &plan->ops[i];
         if (op->stream != DEVICE_COMPUTE || waits_for(r, op) != (int)axis)
@@ -180,7 +205,7 @@ static void add_calls(const struct reading *r)
         text(row->axis, sizeof row->axis, axis_name((int)op->shape.coll.axis));
         text(row->kind, sizeof row->kind, coll_name((int)coll->kind));
         row->group = plan->layout.group[op->shape.coll.axis].size;
-        row->bytes = coll_bytes(coll, row->group);
+        row->bytes = call_bytes(r, i);
         row->start_ns = op_when(r, i, STAMP_BEGIN) - r->row->start_ns;
         row->duration_ns = op_when(r, i, STAMP_END) - op_when(r, i, STAMP_BEGIN);
     }

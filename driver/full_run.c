@@ -17,6 +17,15 @@ bool full_run_wanted(const struct study *study)
     return study->run_steps > 0;
 }
 
+bool full_run_is_unsaved(const struct record_point *rows)
+{
+    for (int64_t i = 0; i < rows->events.n; i++)
+        if (strncmp(rows->events.rows[i].kind, FULL_RUN_UNSAVED,
+                    sizeof rows->events.rows[i].kind) == 0)
+            return true;
+    return false;
+}
+
 /* ---- refusals ---- */
 
 int full_run_options(const struct study *study)
@@ -192,7 +201,7 @@ static void say_unsaved(const struct full_run *x)
     struct event_row *event = RECORD_ADD(&x->at->rows->events, 1);
     event->rank = -1;
     event->at_ns = units_now_ns() - x->at->job->t0_ns;
-    point_text(event->kind, sizeof event->kind, "warning");
+    point_text(event->kind, sizeof event->kind, FULL_RUN_UNSAVED);
     snprintf(event->text, sizeof event->text, "the end of the run, step %lld, is not saved: %s",
              (long long)full_run_done(x), newest);
     fprintf(stderr, "scalestudy: %s\n", event->text);

@@ -10,7 +10,8 @@
  *   every PIECE_NS the rows come together and are published, and then are no longer in memory
  *   a signal (driver/preempt.h): one save more, what there is published, exit code 11
  *   the end: the last save is waited for; with a folder of checkpoints the state is saved once more, due or
- *   not, unless the last call was at this step
+ *   not, unless the last call was at this step. Where that is lost the study is whole and the job leaves with
+ *   FAIL_UNSAVED
  *
  * Within the run of a point the account is analysis/wall.h; between them nothing is recorded.
  */
@@ -30,7 +31,13 @@ struct full_run_at {
     int order;                 /* of the point in its launch */
 };
 
+/* The kind of the event that says that the run of a point is whole and its end in no checkpoint. */
+#define FULL_RUN_UNSAVED "unsaved"
+
 bool full_run_wanted(const struct study *study);
+
+/* On rank 0, of a finished point's rows: is there one? */
+bool full_run_is_unsaved(const struct record_point *rows);
 
 /* The options alone: FAIL_USAGE. */
 int full_run_options(const struct study *study);

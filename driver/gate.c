@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/rng.h"
 #include "driver/agree.h"
+#include "driver/gate_choices.h"
 #include "driver/state.h"
 
 static const double gate_padding = 0.25;
@@ -43,6 +44,11 @@ static int64_t divisor(int64_t n, int64_t limit)
     return 1;
 }
 
+static bool is_learned(const struct gate_reference *reference)
+{
+    return reference->model.experts > 0 && reference->routing.kind == ROUTING_LEARNED;
+}
+
 /* ---- running the gate model ---- */
 
 struct gate_run {
@@ -50,6 +56,7 @@ struct gate_run {
     struct execute execute;
     struct input input;
     struct gate_found found;
+    struct gate_choices choices; /* learned routing */
 };
 
 static void gate_run_release(struct gate_run *run)
@@ -57,6 +64,7 @@ static void gate_run_release(struct gate_run *run)
     execute_close(&run->execute);
     input_close(&run->input);
     plan_release(&run->plan);
+    gate_choices_release(&run->choices);
     free(run->found.gradient);
     free(run->found.parameter);
     memset(run, 0, sizeof *run);
@@ -121,6 +129,9 @@ static int gate_run(struct gate_run *run, const struct gate_reference *reference
     run->found.gradient = must_alloc((size_t)n, sizeof(float));
     run->found.parameter = must_alloc((size_t)n, sizeof(float));
     execute_reset(&run->execute, reference->seed);
+    run->execute.context.told = reference->told;
+    if (is_learned(reference))
+        gate_choices_keep(&run->choices, &run->execute);
     gate_run_steps(run, 0, 1);
     download_gradients(run);
     run->found.tied = tied_tokens(run, model);
@@ -155,6 +166,20 @@ out:
     return rc;
 }
 
+/* What rank 0 has found, to all. */
+static int reference_share(struct gate_reference *reference, const void *comm)
+{
+    int64_t bytes = reference->plan.n_parameters * (int64_t)sizeof(float);
+    int rc = 0;
+    TRY(agree_broadcast(reference->gradient, bytes, 0, comm));
+    TRY(agree_broadcast(reference->parameter, bytes, 0, comm));
+    TRY(agree_broadcast(reference->loss, sizeof reference->loss, 0, comm));
+    TRY(agree_broadcast(reference->norm, sizeof reference->norm, 0, comm));
+    TRY(agree_broadcast(&reference->routed, sizeof reference->routed, 0, comm));
+out:
+    return rc;
+}
+
 int gate_reference_make(struct gate_reference *reference, const struct model *model, int64_t tp,
                         int64_t batch, uint64_t seed, enum gate_numbers numbers, int rank,
                         const void *world)
@@ -183,7 +208,7 @@ int gate_reference_routed(struct gate_reference *reference, const struct model *
     reference->seed = rng_key(seed, "gate");
     reference->steps = reference->bounds->steps;
     reference->routing = *routing;
-    if (model->experts > 0 && routing->kind == ROUTING_LEARNED)
+    if (is_learned(reference))
         reference->steps = 1;
     struct policy policy = gate_policy(reference, NULL, divisor(batch, 16));
     TRY(layout_parse("", &degrees));
@@ -194,10 +219,7 @@ int gate_reference_routed(struct gate_reference *reference, const struct model *
     reference->parameter = must_alloc(n, sizeof(float));
     rc = rank == 0 ? reference_compute(reference) : 0;
     TRY(agree(rc, world));
-    TRY(agree_broadcast(reference->gradient, (int64_t)(n * sizeof(float)), 0, world));
-    TRY(agree_broadcast(reference->parameter, (int64_t)(n * sizeof(float)), 0, world));
-    TRY(agree_broadcast(reference->loss, sizeof reference->loss, 0, world));
-    TRY(agree_broadcast(reference->norm, sizeof reference->norm, 0, world));
+    TRY(reference_share(reference, world));
 out:
     return rc;
 }
@@ -208,6 +230,39 @@ void gate_reference_release(struct gate_reference *reference)
     free(reference->gradient);
     free(reference->parameter);
     memset(reference, 0, sizeof *reference);
+}
+
+/*
+ * `own` becomes the reference of a point: made again on its rank 0, with what the point chose, and known
+ * to all of its ranks. Collective over the point.
+ */
+static int reference_follow(struct gate_reference *own, const struct gate_choices *choices,
+                            const struct layout *layout, const void *parent)
+{
+    struct gate_routing *r = &own->routed;
+    const struct model *model = &own->model;
+    struct kernel_told told = {.tokens = own->batch * model->sequence,
+                               .within = (own->bounds ? own->bounds : gate_bounds(GATE_FP32))->tie};
+    int32_t *table = NULL;
+    size_t n = (size_t)own->plan.n_parameters;
+    int rc = 0;
+    own->gradient = must_alloc(n, sizeof(float));
+    own->parameter = must_alloc(n, sizeof(float));
+    TRY(gate_choices_gather(choices, model->layers, told.tokens, model->top_k, parent, &table,
+                            &r->known));
+    if (layout->rank == 0) {
+        told.experts = table;
+        own->told = &told;
+        rc = reference_compute(own);
+        own->told = NULL;
+        *r = (struct gate_routing){model->layers * told.tokens, r->known, told.followed,
+                                   told.refused};
+    }
+    TRY(agree_quietly(rc, parent));
+    TRY(reference_share(own, parent));
+out:
+    free(table);
+    return rc;
 }
 
 /* ---- the verdict of all ranks ---- */
@@ -276,11 +331,18 @@ int gate_point(const struct gate_reference *reference, const struct layout *layo
     struct policy gate = gate_point_policy(reference, layout, policy, accumulate);
     int rc = gate_run(&run, reference, layout, &gate, backend, parent, fault);
     rc = agree_quietly(rc, parent);
+    struct gate_reference own = *reference;
+    if (rc == 0 && is_learned(reference))
+        rc = reference_follow(&own, &run.choices, layout, parent);
     if (rc == 0) {
         size_t most = 4 * (size_t)reference->plan.n_tensors + 2 * GATE_STEPS_MOST;
         struct gate_row *list = must_alloc(most, sizeof *list);
-        rc = gate_collect(list, gate_compare(reference, &run.found, list), layout, parent, rows);
+        rc = gate_collect(list, gate_compare(&own, &run.found, list), layout, parent, rows);
         free(list);
+    }
+    if (own.gradient != reference->gradient) {
+        free(own.gradient);
+        free(own.parameter);
     }
     gate_run_release(&run);
     return rc;

@@ -255,23 +255,17 @@ out:
 static int verdict_of_file(const struct job *job)
 {
     struct record_file file;
-    bool invalid = false, unsettled = false;
-    int rc = record_read(&file, job->study.out);
-    for (int i = 0; i < file.n_points && rc == 0; i++) {
-        invalid |= !file.points[i].point.valid;
-        unsettled |= !file.points[i].point.settled;
-    }
+    int verdict = 0, rc = record_read(&file, job->study.out);
+    for (int i = 0; i < file.n_points && rc == 0; i++)
+        verdict = run_verdict(verdict, &file.points[i], job->study.require_settled);
     record_file_release(&file);
-    if (rc == 0 && invalid)
-        rc = FAIL_WRONG;
-    if (rc == 0 && unsettled && job->study.require_settled)
-        rc = FAIL_UNSETTLED;
-    return rc;
+    return rc ? rc : verdict;
 }
 
 static int end_record(struct job *job, struct record *record, int verdict)
 {
-    bool complete = verdict == 0 || verdict == FAIL_WRONG || verdict == FAIL_UNSETTLED;
+    bool complete = verdict == 0 || verdict == FAIL_WRONG || verdict == FAIL_UNSETTLED ||
+                    verdict == FAIL_UNSAVED;
     int rc = 0;
     if (job->rank == 0) {
         preempt_say_nothing();

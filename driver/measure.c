@@ -9,6 +9,7 @@
 #include "base/ranges.h"
 #include "base/units.h"
 #include "driver/agree.h"
+#include "driver/preempt.h"
 #include "driver/watchdog.h"
 
 enum block_kind {
@@ -167,6 +168,7 @@ static int run_block(struct measure *m, enum block_kind kind, int n)
     int rc = 0;
     watchdog_at("barrier before block", m->next_block, "all ranks of the point");
     rc = input_failed(m->execute->context.input);
+    rc = rc ? rc : preempt_check(m->study->out);
     TRY(agree_quietly(rc, m->together)); /* the barrier */
     int first = m->next_step[variant];
     ranges_push(kind_name[kind]);

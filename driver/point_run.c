@@ -100,19 +100,29 @@ static double since(int64_t begin_ns)
     return (double)(units_now_ns() - begin_ns) / 1e9;
 }
 
-static int open_point(struct run *r)
+/* Files are each rank's own to read: one may find others than the rest. */
+static int open_input(struct run *r, int most)
 {
     const struct study *study = &r->job->study;
-    int64_t begin = units_now_ns();
     int rc = 0;
-    int64_t most = full_run_wanted(study) ? full_run_most(study, &r->plan) : study->block + 1;
     TRY(input_open_documents(&r->input, r->point->input, (uint64_t)study->seed, r->model.vocabulary,
                              r->model.sequence, study->padding, 16 * r->point->global_batch,
                              study->document_end));
     TRY(dataset_same(r->job, r->point, &r->input));
     r->input.pinned = study->pinned;
     TRY(input_feed_open(&r->input, &r->plan, (int)study->input_workers, (int)study->prefetch,
-                        (int)most));
+                        most));
+out:
+    return rc;
+}
+
+static int open_point(struct run *r)
+{
+    const struct study *study = &r->job->study;
+    int64_t begin = units_now_ns();
+    int rc = 0;
+    int64_t most = full_run_wanted(study) ? full_run_most(study, &r->plan) : study->block + 1;
+    TRY(agree_quietly(open_input(r, (int)most), r->comm));
     struct execute_config config = {.plan = &r->plan,
                                     .backend = &r->job->backend,
                                     .input = &r->input,

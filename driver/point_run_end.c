@@ -125,7 +125,8 @@ static void add_choices(struct run *r, int64_t now)
 /* Dropless routing has the host wait inside the timed section: by plan, and said. */
 static void note_counts(struct run *r, int64_t now)
 {
-    char words[160];
+    const struct kernel_context *context = &r->execute.context;
+    char words[200];
     int waits = 0;
     for (int i = 0; i < r->plan.n_ops; i++)
         waits += r->plan.ops[i].kind == OP_COUNTS;
@@ -135,6 +136,10 @@ static void note_counts(struct run *r, int64_t now)
              "dropless routing: the host waits for counts of rows %d times a step of a rank, by "
              "plan",
              waits);
+    size_t length = strlen(words);
+    if (context->waited_ns > 0) /* where waiting is no part of a stream's own time */
+        snprintf(words + length, sizeof words - length, ", %.1f us each on rank 0",
+                 1e-3 * (double)context->waited_ns / (double)context->counts);
     point_event(r->rows, "note", now, words);
 }
 

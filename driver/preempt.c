@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/err.h"
+
 static volatile sig_atomic_t seen;
 static char words[640];
 
@@ -20,7 +22,7 @@ static void leave(int signal_number)
         ssize_t ignored = write(STDERR_FILENO, words, strlen(words));
         (void)ignored;
     }
-    _exit(128 + signal_number);
+    _exit(signal_number == SIGTERM ? FAIL_STOPPED : 128 + signal_number);
 }
 
 void preempt_watch(bool run, const char *farewell)
@@ -30,7 +32,7 @@ void preempt_watch(bool run, const char *farewell)
     snprintf(words, sizeof words, "%s", farewell);
     sigaction(SIGINT, &at_once, NULL);
     sigaction(SIGTERM, run ? &noted : &at_once, NULL);
-    sigaction(SIGUSR1, run ? &noted : &at_once, NULL);
+    sigaction(SIGUSR1, &noted, NULL);
     signal(SIGPIPE, SIG_IGN); /* a reader of stdout that left ends no measurement */
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is then a failed write, with its sentence */
 }
@@ -43,6 +45,17 @@ void preempt_say_nothing(void)
 int preempt_seen(void)
 {
     return seen;
+}
+
+int preempt_check(const char *out)
+{
+    if (seen == 0)
+        return 0;
+    return fail(
+        FAIL_STOPPED,
+        "study: stopped by %s: finished points are in %s.parts, the one under way is measured "
+        "again: --resume goes on",
+        preempt_name(seen), out);
 }
 
 const char *preempt_name(int signal_number)

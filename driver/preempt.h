@@ -1,8 +1,11 @@
 /*
  * preempt: signals that ask a study to stop.
  *
- * A study of timed blocks has nothing to save: finished points are whole files already, so SIGINT, SIGTERM
- * and SIGUSR1 end it at once, with one sentence and exit code 128 + the signal.
+ * A study of timed blocks has no state to save, and finished points are whole files already. SIGUSR1 is noted:
+ * between two blocks, and between points, one rank's signal becomes all ranks' word and all leave with
+ * FAIL_STOPPED; half a point is no point, so the one under way is measured again by --resume. SIGTERM ends the
+ * process at once, with one sentence and that same code, and so does SIGINT, with 128 + 2: launchers send them when they
+ * kill a moment later.
  *
  * In a run (driver/full_run.h) SIGTERM and SIGUSR1 are noted and nothing else. The run looks between
  * blocks, where one rank's signal becomes all ranks' word, saves its state if a folder of checkpoints was
@@ -23,6 +26,9 @@ void preempt_say_nothing(void);
 
 /* The first signal noted in this process, 0: none. */
 int preempt_seen(void);
+
+/* Of a study of timed blocks that writes `out`: FAIL_STOPPED when one was, for the others to agree. */
+int preempt_check(const char *out);
 
 /* "SIGTERM", "SIGUSR1", or "a signal". */
 const char *preempt_name(int signal_number);

@@ -17,6 +17,7 @@
 #include "driver/point_row.h"
 #include "driver/point_run.h"
 #include "driver/point_watch.h"
+#include "driver/preempt.h"
 #include "driver/timed.h"
 #include "driver/watchdog.h"
 #include "workloads/plan_check.h"
@@ -103,7 +104,8 @@ static void print_point(const struct record_point *row, const struct point_summa
         printf(", %s", p->parallel);
     if (strcmp(p->input, "synthetic") != 0)
         printf(", %s", p->input);
-    printf("%s%s%s%s%s%s\n", p->settled ? "" : ", not settled",
+    printf("%s%s%s%s%s%s%s\n", p->settled ? "" : ", not settled",
+           full_run_is_unsaved(row) ? ", its end is not saved" : "",
            p->copies > 1 ? ", all nodes at once" : "", p->oversubscribed ? ", oversubscribed" : "",
            p->emulated ? ", emulated nodes" : "", p->topology[0] ? ", no numerics, timed: " : "",
            p->topology);
@@ -128,6 +130,16 @@ static int split(const struct job *job, int index, int colour, MPI_Comm *out)
     return 0;
 }
 
+/* The most severe of all points: wrong, then not saved, then not settled. */
+int run_verdict(int so_far, const struct record_point *rows, bool require_settled)
+{
+    if (!rows->point.valid || so_far == FAIL_WRONG)
+        return FAIL_WRONG;
+    if (full_run_is_unsaved(rows) || so_far == FAIL_UNSAVED)
+        return FAIL_UNSAVED;
+    return !rows->point.settled && require_settled ? FAIL_UNSETTLED : so_far;
+}
+
 /* Run one point on its members, all copies at once; publish the first copy. The rest of the job
  * sleeps in agree(). */
 static int run_one(struct job *job, struct record *record, int index, int order, int *verdict)
@@ -140,6 +152,9 @@ static int run_one(struct job *job, struct record *record, int index, int order,
     MPI_Comm comm, together;
     int rc = 0;
     memset(&rows, 0, sizeof rows);
+    if (!full_run_wanted(&job->study)) /* a run saves its state first */
+        rc = preempt_check(job->study.out);
+    TRY(agree(rc, job->world));
     TRY(split(job, index, member ? 0 : MPI_UNDEFINED, &together));
     TRY(split(job, index,
               member ? job->rank / job->points.ranks_per_node / point->nodes : MPI_UNDEFINED,
@@ -158,10 +173,7 @@ static int run_one(struct job *job, struct record *record, int index, int order,
     TRY(agree(rc, job->world));
     if (job->rank == 0) {
         print_point(&rows, &summary);
-        if (!rows.point.valid)
-            *verdict = FAIL_WRONG;
-        else if (!rows.point.settled && job->study.require_settled && *verdict == 0)
-            *verdict = FAIL_UNSETTLED;
+        *verdict = run_verdict(*verdict, &rows, job->study.require_settled);
     }
 out:
     record_point_release(&rows);

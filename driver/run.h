@@ -15,10 +15,14 @@ int run_validate(const struct job *job);
 
 /*
  * Collective over the job. `record` on rank 0, NULL elsewhere; `done` marks points that are already
- * in the file. Prints one row per finished point on rank 0's stdout. 0, or the worst of FAIL_WRONG
- * and FAIL_UNSETTLED (points were kept), or what ended the study early.
+ * in the file. Prints one row per finished point on rank 0's stdout. 0, or the worst of FAIL_WRONG,
+ * FAIL_UNSAVED and FAIL_UNSETTLED (points were kept), or what ended the study early.
  */
 struct record;
 int run_study(struct job *job, struct record *record, const bool *done);
+
+/* That worst code with one point more. */
+struct record_point;
+int run_verdict(int so_far, const struct record_point *rows, bool require_settled);
 
 #endif

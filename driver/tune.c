@@ -76,12 +76,13 @@ static int check_sizes(const struct execute *e, const void *comm)
 {
     enum { N = PLAN_BUFFERS + 1 };
     int64_t least[N], most[N];
-    for (int b = 0; b < PLAN_BUFFERS; b++)
+    for (int b = 1; b < PLAN_BUFFERS; b++)
         least[b] = most[b] = bytes_to_enrol(e->plan, b);
+    least[0] = most[0] = execute_has_scratch(e);
     least[N - 1] = most[N - 1] = (int64_t)(places_of_calls(e->plan) >> 1);
     MPI_Allreduce(MPI_IN_PLACE, least, N, MPI_INT64_T, MPI_MIN, *(const MPI_Comm *)comm);
     MPI_Allreduce(MPI_IN_PLACE, most, N, MPI_INT64_T, MPI_MAX, *(const MPI_Comm *)comm);
-    for (int b = 1; b < PLAN_BUFFERS; b++)
+    for (int b = 0; b < PLAN_BUFFERS; b++)
         if (least[b] != most[b])
             return fail(FAIL_ABSENT, "tune: ranks hold different amounts: no windows");
     if (least[N - 1] != most[N - 1])
@@ -89,16 +90,24 @@ static int check_sizes(const struct execute *e, const void *comm)
     return 0;
 }
 
-static int enrol(struct execute *e, struct comm *comm, enum comm_enrolment how)
+/* Making a window is collective: no rank goes on to the next while another has given up. */
+static int enrol_one(struct comm *comm, void *memory, size_t bytes, enum comm_enrolment how,
+                     const void *parent)
+{
+    int rc = comm->type->enrol(comm, memory, bytes, how);
+    return how == ENROL_WINDOWS ? agree_quietly(rc, parent) : rc;
+}
+
+static int enrol(struct execute *e, struct comm *comm, enum comm_enrolment how, const void *parent)
 {
     int rc = 0;
     for (int b = 1; b < PLAN_BUFFERS; b++) {
         size_t bytes = (size_t)bytes_to_enrol(e->plan, b);
         if (bytes == 0 || !calls_use(e->plan, comm->stream, b))
             continue;
-        TRY(comm->type->enrol(comm, e->memory[b], bytes, how));
+        TRY(enrol_one(comm, e->memory[b], bytes, how, parent));
         if (e->scratch[b] != NULL)
-            TRY(comm->type->enrol(comm, e->scratch[b], bytes, how));
+            TRY(enrol_one(comm, e->scratch[b], bytes, how, parent));
     }
 out:
     return rc;
@@ -117,7 +126,7 @@ static int make(struct execute *e, const struct execute_config *config, const st
     if (row->enrolment == ENROL_WINDOWS)
         told = check_sizes(e, config->parent);
     for (int i = 0; i < e->n_comms && row->enrolment != ENROL_NOTHING && told == 0; i++)
-        told = enrol(e, &e->comm[i], row->enrolment);
+        told = enrol(e, &e->comm[i], row->enrolment, config->parent);
     *refused = agree_quietly(told, config->parent) != 0;
     fail_clear();
 out:

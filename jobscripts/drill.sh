@@ -12,7 +12,7 @@
 #
 #     SCALESTUDY_RESTARTS   how often it starts again, at most (3)
 #
-# Not started again: what ended in order (0, 7, 9, 10), what was refused (5, 6) or could not be written (8), and
+# Not started again: what ended in order (0, 7, 9, 10, 12), what was refused (5, 6) or could not be written (8), and
 # what this script was told to stop: SIGTERM and SIGUSR1 go to LAUNCHER as SIGUSR1, which mpirun and srun hand on,
 # so that the run saves its state and leaves with 11. LAUNCHER is to be one of them, not a shell around it.
 set -uo pipefail
@@ -47,7 +47,7 @@ for ((launch = 0; ; launch++)); do
     now=${EPOCHREALTIME:+${EPOCHREALTIME/[.,]/}000} # bash 5: without another process
     now=${now:-$(date +%s%N)}
     case $status in
-    0 | 5 | 6 | 7 | 8 | 9 | 10) exit "$status" ;;
+    0 | 5 | 6 | 7 | 8 | 9 | 10 | 12) exit "$status" ;;
     esac
     echo "# drill.sh: launch ended with status $status, known at $now" >&2
     if [ "$stopping" = yes ] || [ "$launch" -ge "${SCALESTUDY_RESTARTS:-3}" ] || [ ! -d "$out.parts" ]; then

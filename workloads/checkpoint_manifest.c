@@ -355,7 +355,9 @@ int checkpoint_publish(const char *root, const char *folder, const struct checkp
         code = errno;
         what = to;
     }
-    if (code == 0 && (code = checkpoint_sync_folder(root)) != 0)
+    if (code != 0)
+        unlink(path); /* half of one at most, and in the way of who removes the folder */
+    else if ((code = checkpoint_sync_folder(root)) != 0)
         what = root;
     if (code == 0)
         return 0;

@@ -73,7 +73,10 @@ static void take(struct stages *all, struct stage *s, double begin, double takes
         s->step.comm_s[op->shape.coll.axis] += takes;
     else if (op->stream == 0)
         s->step.compute_s += takes;
-    s->end[s->at++] = s->stream[op->stream] = begin + takes;
+    s->end[s->at] = s->stream[op->stream] = begin + takes;
+    if (s->at > 0 && op[-1].with_next) /* one post, which ends as one */
+        s->end[s->at - 1] = s->end[s->at];
+    s->at++;
     (void)all;
 }
 

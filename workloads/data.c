@@ -16,7 +16,9 @@ struct way {
 
 struct replicas {
     struct way dense, apart;
-    int next; /* tensor that is reported next */
+    int next;     /* tensor that is reported next */
+    bool passing; /* gradients come and go with the one backward of a step */
+    bool *ends;   /* [n_tensors] a bucket ends behind it */
 };
 
 static bool is_apart(const struct build *b, int tensor)
@@ -56,6 +58,35 @@ static void add_pieces(struct plan *plan)
     }
 }
 
+static bool is_full(const struct build *b, const struct way *way)
+{
+    int64_t limit = b->policy->bucket_bytes;
+    if (way->n_buckets == 0 && limit > DATA_FIRST_BUCKET)
+        limit = DATA_FIRST_BUCKET;
+    return (way->ready - way->sent) * (int64_t)dtype_size((int)wire_dtype(b)) >= limit;
+}
+
+static struct way *way_of(const struct build *b, struct replicas *r, int tensor)
+{
+    return is_apart(b, tensor) ? &r->apart : &r->dense;
+}
+
+/* Of whole tensors, in the order in which their gradients are finished. */
+static void find_buckets(const struct build *b, struct replicas *r)
+{
+    struct replicas trial = *r;
+    r->ends = must_alloc((size_t)b->plan->n_tensors, sizeof *r->ends);
+    for (int i = 0; i < b->plan->n_tensors; i++) {
+        struct way *way = way_of(b, &trial, i);
+        way->ready += build_tensor_count(&b->plan->tensors[i]);
+        r->ends[i] = is_summed(b, way->axis) && is_full(b, way);
+        if (!r->ends[i])
+            continue;
+        way->sent = way->ready;
+        way->n_buckets++;
+    }
+}
+
 static void replicas_open(struct build *b)
 {
     struct plan *plan = b->plan;
@@ -68,6 +99,9 @@ static void replicas_open(struct build *b)
     for (int i = plan->n_tensors - 1; i >= 0; i--) /* those apart lie behind all others */
         if (is_apart(b, i))
             r->apart.sent = r->apart.ready = plan->tensors[i].offset;
+    find_buckets(b, r);
+    r->passing = plan->micro_batches == 1 && plan->layout.degrees.pp == 1;
+    plan->passing[BUFFER_GRADIENT] = r->passing;
     b->split_state = r;
     plan->n_state = n;
     plan->master = plan->dtype == DTYPE_F32 ? BUFFER_PARAMETER : BUFFER_MASTER;
@@ -84,15 +118,70 @@ static void replicas_open(struct build *b)
 
 static void replicas_close(struct build *b)
 {
-    free(b->split_state);
+    struct replicas *r = b->split_state;
+    if (r == NULL)
+        return;
+    free(r->ends);
+    free(r);
     b->split_state = NULL;
+}
+
+static void zero_gradients(struct build *b, int64_t first, int64_t n)
+{
+    struct tensor none = {0}, start = {BUFFER_GRADIENT, 0};
+    if (n > 0)
+        build_vector_op(b, OP_ZERO, build_at(start, first, (int64_t)sizeof(float)), none, none, n);
+}
+
+/* The gradients of a unit begin: not before, so that activations may have had their bytes; those of one
+ * bucket by themselves, as a call holds them together. */
+static void begin_gradients(struct build *b, int unit)
+{
+    const struct replicas *r = b->split_state;
+    const struct plan *plan = b->plan;
+    int64_t first = 0, end = 0;
+    for (int i = 0; i < plan->n_tensors; i++) {
+        const struct plan_tensor *t = &plan->tensors[i];
+        if (t->unit != unit)
+            continue;
+        if (t->offset != end) {
+            zero_gradients(b, first, end - first);
+            first = t->offset;
+        }
+        end = t->offset + build_tensor_count(t);
+        if (r->ends[i]) {
+            zero_gradients(b, first, end - first);
+            first = end;
+        }
+    }
+    zero_gradients(b, first, end - first);
 }
 
 static void replicas_begin(struct build *b)
 {
-    struct tensor none = {0};
-    build_vector_op(b, OP_ZERO, (struct tensor){BUFFER_GRADIENT, 0}, none, none,
-                    b->plan->n_parameters);
+    const struct replicas *r = b->split_state;
+    if (!r->passing)
+        zero_gradients(b, 0, b->plan->n_parameters);
+}
+
+/* The use of the head is forward and backward, those of the layers are apart. */
+static void replicas_use(struct build *b, int unit)
+{
+    const struct replicas *r = b->split_state;
+    bool head = b->phase != PHASE_BACKWARD && unit == 1 + (int)b->model->layers;
+    if (!r->passing)
+        return;
+    if (head && b->model->tied)
+        begin_gradients(b, UNIT_EMBEDDING);
+    if (head || b->phase == PHASE_BACKWARD)
+        begin_gradients(b, unit);
+}
+
+static void replicas_embeds(struct build *b)
+{
+    const struct replicas *r = b->split_state;
+    if (r->passing && !b->model->tied)
+        begin_gradients(b, UNIT_EMBEDDING);
 }
 
 static bool replicas_hand_over(const struct build *b)
@@ -162,24 +251,16 @@ static void post(struct build *b, struct replicas *r, struct way *way)
     forget(way);
 }
 
-static bool is_full(const struct build *b, const struct way *way)
-{
-    int64_t limit = b->policy->bucket_bytes;
-    if (way->n_buckets == 0 && limit > DATA_FIRST_BUCKET)
-        limit = DATA_FIRST_BUCKET;
-    return (way->ready - way->sent) * (int64_t)dtype_size((int)wire_dtype(b)) >= limit;
-}
-
 static void complete(struct build *b, struct replicas *r, int tensor, const int *after)
 {
-    struct way *way = is_apart(b, tensor) ? &r->apart : &r->dense;
+    struct way *way = way_of(b, r, tensor);
     if (tensor != r->next)
         BUG("gradient of %s is reported out of order", b->plan->tensors[tensor].name);
     r->next++;
     way->ready += build_tensor_count(&b->plan->tensors[tensor]);
     for (int s = 0; s <= PLAN_CHANNELS; s++)
         way->after[s] = after[s] > way->after[s] ? after[s] : way->after[s];
-    if (is_summed(b, way->axis) && is_full(b, way))
+    if (r->ends[tensor])
         post(b, r, way);
 }
 
@@ -244,9 +325,9 @@ const struct split split_replicas = {
     .close = replicas_close,
     .begin = replicas_begin,
     .hand_over = replicas_hand_over,
-    .use = nothing_of_unit,
+    .use = replicas_use,
     .done = nothing_of_unit,
-    .embeds = nothing,
+    .embeds = replicas_embeds,
     .finished = replicas_finished,
     .micro_end = nothing,
     .reduce = replicas_reduce,

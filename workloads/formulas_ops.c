@@ -14,16 +14,17 @@ struct held {
     double elements;
     int copies;
     bool apart; /* an expert whose gradient is summed over edp */
+    int unit;   /* what begins its gradients together: a layer, the head, the embeddings */
 };
 
 struct tensors {
     struct held *held;
-    int n;
+    int n, unit;
 };
 
 static void hold(struct tensors *list, double elements, int copies)
 {
-    list->held[list->n++] = (struct held){elements, copies, false};
+    list->held[list->n++] = (struct held){elements, copies, false, list->unit};
 }
 
 static void hold_experts(struct tensors *list, const struct model *m, const struct degrees *d)
@@ -78,12 +79,13 @@ static void hold_stage(struct tensors *list, const struct model *m, const struct
     bool first = stage == 0, last = stage == d->pp - 1;
     double h = (double)m->hidden;
     double table = (double)((m->vocabulary + m->pad - 1) / m->pad * m->pad) * h / d->tp;
-    list->n = 0;
+    list->n = list->unit = 0;
     if (last && !m->tied)
         hold(list, table, 1);
     for (int i = 0; last && i < (m->style == MODEL_GPT2 ? 2 : 1); i++)
         hold(list, h, d->tp);
-    for (int64_t l = 0; l < layers_of(m, d->pp, stage); l++)
+    list->unit++;
+    for (int64_t l = 0; l < layers_of(m, d->pp, stage); l++, list->unit++)
         hold_layer(list, m, d);
     if (first && m->style == MODEL_GPT2)
         hold(list, (double)m->sequence * h, d->tp);
@@ -95,16 +97,17 @@ static void hold_stage(struct tensors *list, const struct model *m, const struct
 
 /* Of what goes over the replicas, and of what goes over edp. */
 struct buckets {
-    int n[2]; /* all-reduces */
-    int sums; /* runs of neighbours in one bucket that rank `me` of tp counts */
+    int n[2];   /* all-reduces */
+    int sums;   /* runs of neighbours in one bucket that rank `me` of tp counts */
+    int begins; /* runs of neighbours in one bucket and unit: cleared as the unit's backward begins */
 };
 
 static struct buckets count_buckets(const struct tensors *list, const struct policy *p, int me,
-                                    const bool parallel[2])
+                                    const bool parallel[2], bool passing)
 {
-    struct buckets out = {{0}, 0};
+    struct buckets out = {{0}, 0, 0};
     double bytes = p->grad_dtype == DTYPE_BF16 ? 2 : 4, filled[2] = {0};
-    bool running = false;
+    bool running = false, begun = false;
     for (int i = 0; i < list->n; i++) {
         const struct held *held = &list->held[i];
         int way = held->apart;
@@ -112,14 +115,18 @@ static struct buckets count_buckets(const struct tensors *list, const struct pol
         if (out.n[way] == 0 && limit > 1 << 20)
             limit = 1 << 20;
         bool counted = held->copies > 0 && me % held->copies == 0;
-        running = running && held->apart == list->held[i - 1].apart;
+        bool same = i > 0 && held->apart == list->held[i - 1].apart;
+        bool same_unit = same && held->unit == list->held[i - 1].unit;
+        running = running && (passing ? same_unit : same);
         out.sums += counted && !running;
+        out.begins += !(begun && same_unit);
         running = counted;
+        begun = true;
         filled[way] += bytes * held->elements;
         if (parallel[way] && filled[way] >= limit) {
             out.n[way]++;
             filled[way] = 0;
-            running = false;
+            running = begun = false;
         }
     }
     for (int way = 0; way < 2; way++)
@@ -199,14 +206,15 @@ static double update_ops(const struct model *m, const struct degrees *d, const s
     int edp = d->tp * d->cp * d->dp / (d->ep * d->etp);
     bool parallel[2] = {d->dp * d->cp > 1, edp > 1}, narrow = p->grad_dtype == DTYPE_BF16;
     double ops = parallel[0] ? 1 : 0; /* the loss, on the last stage */
-    if (m->experts > 0)               /* loads are cleared, squares summed */
+    bool passing = d->pp == 1 && p->global_batch == d->dp * p->micro_batch;
+    if (m->experts > 0) /* loads are cleared, squares summed */
         ops += d->pp * (1 + (d->ep > 1));
     if (d->pp > 1)
         ops += d->pp + (m->tied ? 2 : 0); /* scalars; the two tables */
     for (int stage = 0; stage < d->pp; stage++) {
         hold_stage(list, m, d, stage);
-        struct buckets buckets = count_buckets(list, p, me, parallel);
-        ops += 3 + buckets.sums + list->n;
+        struct buckets buckets = count_buckets(list, p, me, parallel, passing);
+        ops += 2 + (passing ? buckets.begins : 1) + buckets.sums + list->n;
         for (int way = 0; way < 2; way++)
             ops += buckets.n[way] * (parallel[way] + (parallel[0] && narrow));
     }

@@ -53,7 +53,9 @@ int routing_parse(const char *kind, const char *capacity, struct routing *out)
         return 0;
     out->capacity = strtod(capacity, &end);
     if (end == capacity || *end != '\0' || !(out->capacity > 0) || out->capacity > 1e6)
-        return fail(FAIL_USAGE, "--capacity: found \"%s\", wanted auto, none or a factor above 0",
+        return fail(FAIL_USAGE,
+                    "--capacity: found \"%s\", wanted auto, none or a factor above 0, at "
+                    "most 1e6",
                     capacity);
     if (out->kind == ROUTING_BALANCED && out->capacity < 1)
         return fail(FAIL_USAGE,

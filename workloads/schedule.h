@@ -22,7 +22,8 @@
  * forward took 1 and each backward 2 (of ties the later stage's first going down, the earlier's going
  * up). A receive is posted as soon as what stands before it was, so it waits beside computation;
  * since the order is one for all, transfers made strictly one at a time cannot hang either. A send
- * and the receive of the same direction behind it are one post.
+ * and the receive of the same direction behind it are one post where that receive is for the next
+ * slot of the part: a post ends as one, and the next slot may want the memory that was sent.
  *
  * Pure arithmetic; out of memory: die().
  */

@@ -215,6 +215,23 @@ static int give_receives(const struct transfer *list, int n, int *at, int direct
     return given;
 }
 
+/*
+ * A post of two has ended when both have. Memory that was sent may be wanted by the next slot of that
+ * part, so a receive is one post with the send only where that slot cannot begin without it either.
+ */
+static bool is_one_post(const struct play *p, int stage, const struct schedule_item *send,
+                        const struct schedule_item *receive)
+{
+    const struct schedule_slot *list = p->list + (ptrdiff_t)stage * p->slots;
+    int i = *index_of(p, stage, &send->slot) + 1;
+    if (send->act != ACT_SEND || receive->act != ACT_RECEIVE ||
+        send->direction != receive->direction)
+        return false;
+    while (i < p->slots && list[i].part != send->slot.part)
+        i++;
+    return i < p->slots && same_slot(&list[i], &receive->slot);
+}
+
 struct schedule_item *schedule_items(const struct schedule *s, int stage, int *n)
 {
     int slots = schedule_slots(s), at = 0;
@@ -236,8 +253,7 @@ struct schedule_item *schedule_items(const struct schedule *s, int stage, int *n
         }
     }
     for (int i = 0; i + 1 < *n; i++)
-        out[i].with_next = out[i].act == ACT_SEND && out[i + 1].act == ACT_RECEIVE &&
-                           out[i].direction == out[i + 1].direction;
+        out[i].with_next = is_one_post(&p, stage, &out[i], &out[i + 1]);
     play_close(&p);
     free(finish);
     free(list);

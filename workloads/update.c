@@ -26,11 +26,20 @@ void build_reduce_loss(struct build *b)
 
 /* ---- norm ---- */
 
+/* Gradients that come and go by unit are read by unit: one op would hold them all together. */
+static bool are_together(const struct build *b, int piece)
+{
+    const struct plan_piece *a = &b->plan->pieces[piece - 1], *c = &b->plan->pieces[piece];
+    return !b->plan->passing[BUFFER_GRADIENT] ||
+           b->plan->tensors[a->tensor].unit == b->plan->tensors[c->tensor].unit;
+}
+
 static bool follows(const struct build *b, int piece)
 {
     const struct reduced *a = &b->reduced[piece - 1], *c = &b->reduced[piece];
     int64_t size = (int64_t)dtype_size((int)a->dtype);
-    return a->at.buffer == c->at.buffer && a->dtype == c->dtype && a->ready == c->ready &&
+    return are_together(b, piece) && a->at.buffer == c->at.buffer && a->dtype == c->dtype &&
+           a->ready == c->ready &&
            a->at.offset + b->plan->pieces[piece - 1].count * size == c->at.offset;
 }
 

@@ -52,6 +52,19 @@ static inline void open_plan(struct train *t, const struct ask *ask,
     must(transformer_plan(&t->plan, &t->model, &t->layout, &policy));
 }
 
+/* Of an earlier run that was cut off. */
+static inline void remove_old(const char *root)
+{
+    char folder[CHECKPOINT_PATH];
+    int64_t *steps = NULL;
+    for (int n = rank == 0 ? checkpoint_steps(root, &steps) : 0; n > 0; n--) {
+        checkpoint_step_folder(root, steps[n - 1], folder, sizeof folder);
+        checkpoint_remove(folder);
+    }
+    free(steps);
+    MPI_Barrier(world);
+}
+
 static inline void train_open(struct train *t, const struct ask *ask)
 {
     struct backend backend = {.local_rank = rank};
@@ -72,6 +85,7 @@ static inline void train_open(struct train *t, const struct ask *ask)
                                     .save_tasks = saver_tasks(&t->plan, backend.device)};
     must(execute_open(&t->execute, &config));
     execute_reset(&t->execute, 1);
+    remove_old(ask->dir);
     struct saver_config saves = {.execute = &t->execute,
                                  .parent = &world,
                                  .root = ask->dir,

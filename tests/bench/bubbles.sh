@@ -2,7 +2,7 @@
 # bubbles.sh BIN_DIR [CASE...]: pipelines on the timed device, for RESULTS.md. What a step takes against the
 # replay of its schedule with the ops that it timed, transfers free and as long as this run's were; and
 # idle over ideal time against the closed form. "equal": equal stages without the cost of a head; a
-# model of its own file otherwise. CASE: 1f1b-4, v4-4, ... as in the first column; all take 4 minutes on
+# model of its own file otherwise. CASE: 1f1b-4, v4-4, ... as in the first column; all take 6 minutes on
 # two idle cores. Ranks sleep while they compute, but transfers want cores: keep the machine idle.
 set -euo pipefail
 bin=$(cd "${1:?usage: bubbles.sh BIN_DIR [CASE...]}" && pwd)
@@ -14,12 +14,14 @@ trap 'rm -rf "$scratch"' EXIT
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 cd "$scratch"
 
-cat >equal.yaml <<'YAML'
+# 16 layers as wide: their time grows with the square, that of embedding, loss and transfers does not.
+equal() { # WIDTH
+    cat <<YAML
 style: gpt2
 layers: 16
-hidden: 256
+hidden: $1
 heads: 8
-ffn: 1024
+ffn: $((4 * $1))
 vocabulary: 8
 sequence: 128
 pad: 8
@@ -27,6 +29,9 @@ tied: off
 micro-batch: 1
 lr: 3e-4
 YAML
+}
+equal 256 >equal.yaml
+equal 512 >wide.yaml
 
 printf '%-15s %-10s %-11s %2s %2s %3s | %8s %9s %6s | %9s %9s %9s %9s %9s %9s | %7s %7s\n' case model schedule p v m \
     'bubble_%' 'closed_%' ratio ideal_ms replay_ms transf_ms   late_ms expect_ms step_ms /replay /expect
@@ -56,6 +61,8 @@ for p in 2 4; do
     row "gpipe-$p" $p 1 $m equal.yaml laptop --schedule gpipe
     row "v2-$p" $p 2 $m equal.yaml laptop --schedule interleaved
     row "v4-$p" $p 4 $m equal.yaml laptop --schedule interleaved
+    # chunks of 3 ms show how late ranks wake up, some 0.1 ms a task: the same with four times the work
+    row "v4-$p-wide" $p 4 $m wide.yaml laptop --schedule interleaved
     row "zb-$p" $p 1 $m equal.yaml laptop --schedule zb-h1
     row "blocked-$p" $p 1 $m equal.yaml laptop --overlap none
 done

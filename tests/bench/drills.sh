@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# drills.sh BIN_DIR [N]: N drills (20) with kill moments spread over step and save, modes and victims, for
+# drills.sh BIN_DIR [N [FIRST]]: N drills (20), from number FIRST (0) on, with kill moments spread over step and save, modes and victims, for
 # RESULTS.md. Each line is one drill: for every measured interval the study's seconds, those of an observer
 # with a clock of his own (tests/observer.py), and the difference. Leaves with 1 when one is above 0.2 s.
 set -euo pipefail
-bin=$(cd "${1:?usage: drills.sh BIN_DIR [N]}" && pwd)
-wanted=${2:-20}
+bin=$(cd "${1:?usage: drills.sh BIN_DIR [N [FIRST]]}" && pwd)
+wanted=${2:-20} first=${3:-0}
 top=$(cd "$(dirname "$0")/../.." && pwd)
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/drills.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
@@ -16,7 +16,7 @@ python=/usr/bin/python3
 
 modes=(staged sync lazy snapshot) who=(rank:0 rank:1 host:1 rank:3) moments=(step save)
 failed=0
-for ((i = 0; i < wanted; i++)); do
+for ((i = first; i < first + wanted; i++)); do
     rm -rf "d$i.h5" "d$i.h5.parts" ckpt
     printf '%2d %-8s ' "$i" "${modes[i / 2 % 4]}"
     "$python" "$top/tests/observer.py" "$scratch/d$i.h5" "$top/jobscripts/drill.sh" "$scratch/d$i.h5" \

@@ -55,7 +55,14 @@ refuses 8 "nothere.h5" "$bin/scalereport" s.h5 --ceilings nothere.h5
 run mpi 2 "$bin/scalestudy" --layout 1x2 --points 1x2 --model tiny -d bf16 --check off -w 1 --min-steps 5 --max-steps 5 --max-seconds 1 --out b.h5
 expect_exit 0
 refuses 6 "--ceilings: c.h5 was measured in fp32, b.h5 is in bf16" "$bin/scalereport" b.h5 --ceilings c.h5
-rm -f s.h5 b.h5
+# A run has no instrumented steps: that is said, and no table is empty.
+run mpi 2 "$bin/scalestudy" --layout 1x2 --points 1x2 --model tiny --check off -w 1 --run-steps 3 --out r.h5
+expect_exit 0
+run "$bin/scalereport" r.h5 --ceilings c.h5
+expect_exit 0
+expect_stdout "# floors of a step: none: no point has instrumented steps"
+check "no empty table of floors" test "$(grep -c "floor_%" "$scratch/stdout")" = 0
+rm -f s.h5 b.h5 r.h5
 
 # One rank has no peer, and says so.
 run "$bin/scalestudy" calibrate --layout 1x1 --model tiny --block 1 --checkpoint-dir . --topology-out alone.yaml --out a.h5

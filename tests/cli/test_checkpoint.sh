@@ -74,6 +74,22 @@ check "accurate" test "$(column ckpt_accurate)" = 1
 run "$report" a.h5 --json
 expect_stdout '"drain_ratio"' '"inflation_ms"' '"restore_ms"'
 
+# ---- every mode saves the same bytes of a state that is copied in several groups, while it is trained ----
+mkdir groups
+sed -E 's/^layers:.*/layers: 1/; s/^vocabulary:.*/vocabulary: 49152/; s/^sequence:.*/sequence: 8/' model/tiny.yaml >groups/tiny.yaml
+for mode in staged snapshot lazy; do
+    run mpi 1 "$study" --layout 1x1 --model groups/tiny.yaml --check off --deterministic --run-steps 4 --checkpoint-every 2 \
+        --checkpoint-keep 0 --checkpoint-mode $mode --checkpoint-dir "M-$mode" --out "m-$mode.h5"
+    expect_exit 0
+done
+begin=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["shards"][0]["small"][0])' M-staged/step-0000000002/manifest.json)
+for step in step-0000000002 step-0000000004; do # HDF5 notes the time in what comes before
+    check "snapshot as staged" cmp -i "$begin" "M-staged/$step/rank-00000.h5" "M-snapshot/$step/rank-00000.h5"
+    check "lazy as staged" cmp -i "$begin" "M-staged/$step/rank-00000.h5" "M-lazy/$step/rank-00000.h5"
+done
+check "and steps differ" bash -c "! cmp -s -i $begin M-staged/step-*2/rank-00000.h5 M-staged/step-*4/rank-00000.h5"
+rm -rf M-*
+
 # ---- resume: the same layout, others ----
 newest=$(ls D | tail -n 1)
 previous=$(ls D | tail -n 2 | head -n 1)
@@ -107,6 +123,15 @@ ask 0 "" mpi 2 "$study" "${two[@]}" --resume-from S --validate
 ask 0 "" mpi 2 "$study" "${two[@]}" --resume-from D --validate
 
 # ---- refusals ----
+mkdir W
+(exec 9<W && flock 9 && exec sleep 600) & # as another study that saves in W
+other=$!
+disown $other
+ask 6 "another study saves in W" mpi 2 "$study" "${two[@]}" --checkpoint-dir W
+mkdir P
+cp -r D P/point-001
+ask 6 "where --resume-from P/point-001/$newest is read for the others" mpi 2 "$study" --layout 1x2 --points 1x1,1x2 "${model[@]}" \
+    --global-batch 8 --resume-from "P/point-001/$newest" --checkpoint-dir P
 ask 6 "its seed is 1 and that of this study is 3" mpi 1 "$study" "${one[@]}" --resume-from D --seed 3
 ask 6 "its name is tiny and that of this study is tiny-llama" mpi 1 "$study" --layout 1x1 --model tiny-llama --resume-from D
 ask 6 "its vocabulary is" mpi 1 "$study" --layout 1x1 --model vocabulary/tiny.yaml --resume-from D
@@ -124,7 +149,8 @@ ask 5 "subfiled is not in this build" "$study" "${two[@]}" --checkpoint-dir E --
 ask 5 "computes nothing" mpi 1 "$study" --layout 1x1 --device timed --topology "node:1 gpu:1" --checkpoint-dir E
 ask 8 "cannot make" mpi 2 "$study" "${two[@]}" --checkpoint-dir a.h5/x
 answers
-run mpi 2 "$study" "${two[@]}" "${quick[@]}" --checkpoint-dir E --checkpoint-every 2 --test-throttle 1M --out e.h5
+kill $other
+run mpi 2 "$study" "${two[@]}" "${quick[@]}" --checkpoint-dir W --checkpoint-every 2 --test-throttle 1M --out e.h5
 expect_exit 6
 expect_stderr "--checkpoint-every 2: a save in mode staged takes" "the smallest interval is"
 
@@ -181,18 +207,29 @@ fi
 
 # ---- full, read-only ----
 mkdir disk
-if [ "${IN_NAMESPACE:-}" = yes ] && mount -t tmpfs -o size=9m tmpfs disk; then
-    # A save of two ranks takes 5 MB, and the files of two are made ready.
+saved=$(du -sk "D/$newest" | cut -f1) # by two ranks
+check "a save has a size" test "$saved" -gt 1000
+if [ "${IN_NAMESPACE:-}" = yes ] && mount -t tmpfs -o size=$((saved * 3 / 2))k tmpfs disk; then
+    # The files of two saves are made ready.
     run mpi 2 "$study" "${two[@]}" "${quick[@]}" --checkpoint-dir disk/c --out f.h5
     expect_exit 8
     expect_stderr "No space left on device"
     check "one line" test "$(without_launcher | grep -c checkpoint)" = 1
-    mount -o remount,size=14m disk # two are ready and one is kept: the third cannot be made ready
+    mount -o remount,size=$((saved * 5 / 2))k disk # two are ready and one is kept: the third cannot be made ready
     run mpi 2 "$study" "${two[@]}" "${quick[@]}" --checkpoint-dir disk/d --checkpoint-keep 0 --out g.h5
     expect_exit 0
     check "said once" test "$(grep -c "checkpoint: .*No space left" "$scratch/stderr")" = 1
     run mpi 1 "$study" "${one[@]}" --resume-from disk/d --validate
     expect_exit 0
+    # The files of two fit and what publishes them does not.
+    files=$(du -ck "D/$newest"/*.h5 | tail -n 1 | cut -f1)
+    rm -rf disk/*
+    mount -o remount,size=$((2 * files + 12))k disk
+    run mpi 2 "$study" "${two[@]}" "${quick[@]}" --checkpoint-dir disk/p --checkpoint-saves 2 --out p.h5
+    expect_exit 0
+    expect_stderr "No space left on device: the checkpoint of step" "is lost, none was published before"
+    check "said once" test "$(without_launcher | grep -c "checkpoint: ")" = 1
+    check "nothing half is left" test -z "$(ls disk/p)"
     mount -o remount,ro disk
     refuses 8 "Read-only file system" mpi 2 "$study" "${two[@]}" --checkpoint-dir disk/e
     umount disk

@@ -26,6 +26,10 @@ assert len(rows) == 16, len(rows)
 bucket = {r["bucket"].decode(): r for r in rows}
 wall = int(bucket["wall"]["rank_ns"])
 assert sum(int(r["rank_ns"]) for r in rows if r["view"] == 0) == wall > 0
+seen = [r for name in points for r in points[name]["intervals"][:]]
+begin = min(int(r["begin_ns"]) for r in seen if r["kind"] == b"launch")  # of the program, which began before the study
+end = max(int(r["begin_ns"]) for r in seen if r["kind"] == b"end")
+assert begin < 0 and wall == (end - begin) * int(seen[0]["ranks"]), (begin, end, wall)
 assert abs(sum(r["share"] for r in rows if r["view"] == 0) - 1) < 1e-9
 assert all(int(r["rank_ns"]) >= 0 for r in rows if r["view"] == 0)
 done = sum(int(bucket[name]["count"]) for name in ("useful", "warm-up"))
@@ -94,6 +98,47 @@ expect_exit 0
 check "the same training as without the signal" test "$(loss "$scratch/stdout")" = "$whole"
 check "the account of all launches" account stopped.h5 60 no
 check "nothing is left beside the study" test ! -e stopped.h5.parts
+
+# A study of timed points stops behind its block, keeps the points that are finished, and goes on with the others.
+timed=(--layout 1x2 --points 1x1,1x2 --check off -w 1 --min-steps 20 --max-steps 20 --block 4 --test-delay 0.05s --timeout 60s)
+"${launch[@]}" "$study" "${timed[@]}" --out blocks.h5 >"$scratch/stdout" 2>"$scratch/stderr" </dev/null &
+job=$!
+for ((i = 0; i < 900; i++)); do
+    ! grep -q " ok" "$scratch/stdout" || break # a point is finished
+    sleep 0.02
+done
+kill -USR1 "$job" # mpirun hands it on
+wait $job
+status=$? command_line="a study of blocks that SIGUSR1 stops"
+expect_exit 11
+expect_stderr "study: stopped by SIGUSR1: finished points are in blocks.h5.parts" "--resume goes on"
+check "one rank speaks" test "$(without_launcher | grep -vc Forwarding)" -eq 1
+check "one point is kept" test "$(find blocks.h5.parts -name '0*.h5' | wc -l)" -eq 1
+run mpi 2 "$study" "${timed[@]}" --out blocks.h5 --resume
+expect_exit 0
+check "and the study is whole" test -e blocks.h5
+
+# ---- a last state that cannot be saved: the study is whole, and the code says what is not ----
+"${launch[@]}" "$study" --layout 1x2 --points 1x2 --check off -w 2 --run-steps 30 --checkpoint-every 10 --checkpoint-dir lost \
+    --test-delay 0.1s --timeout 60s --out lost.h5 >"$scratch/stdout" 2>"$scratch/stderr" </dev/null &
+job=$!
+for ((i = 0; i < 900; i++)); do
+    [ ! -e lost/step-0000000010/manifest.json ] || break
+    sleep 0.02
+done
+mv lost gone && touch lost
+wait $job
+status=$? command_line="a run whose folder of checkpoints goes away"
+expect_exit 12
+expect_stderr "the end of the run, step 30, is not saved: the newest checkpoint is of step 10"
+check "said once each" test "$(without_launcher | wc -l)" -eq 2
+expect_stdout "its end is not saved" "read it with: scalereport lost.h5"
+run "$bin/scalereport" lost.h5
+expect_exit 0
+expect_stdout "unsaved: the end of the run, step 30, is not saved"
+run env SCALESTUDY_RESTARTS=2 "$tests/../jobscripts/drill.sh" again12.h5 bash -c 'mkdir -p again12.h5.parts; exit 12'
+expect_exit 12
+check "another try would not change it" test "$(grep -c 'launch ended' "$scratch/stderr")" -eq 0
 
 # ---- two drills ----
 if [ $has_h5py = yes ]; then

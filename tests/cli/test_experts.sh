@@ -43,6 +43,11 @@ for routing in balanced skewed:1.5 learned; do
     expect_exit 0
     expect_stdout "ok, ep=2,dp=2"
 done
+# ---- in bf16 rounding chooses other experts than fp32 would: the reference follows, and says how often ----
+run mpi 2 "$study" "${two[@]}" --model small.yaml --parallel ep=2 --routing learned --dtype bf16 --seed 2 --out bf16.h5
+expect_exit 0
+expect_stdout "ok, ep=2,dp=2"
+
 for parallel in tp=2,ep=2,etp=1,shard=2 pp=2,ep=2; do
     run mpi 4 "$study" --layout 1x4 --points 1x4 -w 1 --min-steps 4 --max-steps 4 --block 2 --micro-batch 1 \
         --global-batch 4 --model small.yaml --parallel "$parallel" --routing learned --checkpoint-dir "$parallel" \

@@ -47,6 +47,20 @@ assert young["interval_s"] is None and daly["ettr_pct"] is None and daly["runtim
 run "$report" goodput --mtbf 6h/job --nodes 1 --blocked 60s --complete 100s --local-blocked 1s --local-share 80% --step-time 3s --csv
 check "two levels: steps of the local one" near "$(column interval_steps local)" 77 1e-9
 check "two levels: the global one is 16 of them" near "$(column interval_s global)" 3696 1e-6
+levels() { echo "$(column save_cost_s "$1"),$(column complete_s "$1"),$(column mtbf_s "$1"),$(column local_blocked_s "$1"),$(column local_share_pct "$1")"; }
+check "a local save's cost, and the failures that are its own" test "$(levels local)" = "1,1,27000,1,80"
+check "a global one's" test "$(levels global)" = "60,100,108000,1,80"
+check "one level is no such plan" test "$(levels daly)" = "60,100,21600,,"
+two=(goodput --mtbf 6h/job --nodes 1 --blocked 60s --complete 100s --step-time 3s --local-share 20%)
+run "$report" "${two[@]}" --local-blocked 1s
+expect_stdout "a local one costs 1 s (assumed) and survives 20 % of"
+check "two levels that pay are not spoken of" test -z "$(grep "do not pay" "$scratch/stdout")"
+run "$report" "${two[@]}" --local-blocked 30s
+expect_stdout "1 node: two levels of saves do not pay: first order 90.422 % with local ones of 30 s"
+run "$report" "${two[@]}" --local-blocked 60s
+expect_stdout "1 node: two levels of saves do not pay: a local one costs 1 m (--local-blocked)"
+run "$report" goodput --mtbf 4d/node --nodes 4 --blocked 0s
+expect_stdout "4 nodes: a save costs nothing"
 run "$report" goodput --failures 0 --exposure 1000d/node --nodes 8,512 --blocked 5s
 expect_stdout "at least 333.8 d a node (one-sided 95 %, chi-square), n = 0 failures" "bound from below" "upper bound"
 run "$report" goodput --mtbf 2000d:8000d/device --ranks-per-node 8 --nodes 4,1,4 --bytes 100GB \
@@ -109,6 +123,13 @@ if command -v gnuplot >/dev/null; then
     expect_exit 0
     check "drawn" grep -q "<svg" "it's.svg"
     check "its script stays" grep -q curve_0_0 "it's.svg.gnuplot"
+    # One node count is no range, and a save that costs nothing has no curve: gnuplot has nothing to say of it.
+    for asked in "--nodes 1 --blocked 1s" "--nodes 4,8 --blocked 0s"; do
+        # shellcheck disable=SC2086
+        run "$report" goodput --mtbf 1h/job $asked --plot one.svg
+        expect_exit 0
+        check "$asked: no word of gnuplot" test ! -s "$scratch/stderr"
+    done
 fi
 refuses 6 "ends in none of" "$report" goodput r.h5 --plot x.gif
 
@@ -156,6 +177,14 @@ law "--interval is about a plan" --interval 30s
 law "--blocked is about a plan" --blocked 1s
 law "--ranks-per-node is for a plan without files" --mtbf 4d/node --ranks-per-node 4
 law "--local-blocked was given without --local-share" --mtbf 4d/node --local-blocked 1s
+for share in 0 0% 100% -5%; do
+    law "--local-share: found \"$share\", wanted a share of the failures above 0 % and up to 99.99 %" --mtbf 4d/node --local-blocked 1s --local-share $share
+done
+law "--local-blocked is about a plan" --local-share 60% --local-blocked 1s
+law "--mtbf: found \"\", wanted T/node|LO:HI/node; leave the option out for none" --mtbf ""
+law "--nodes: found \"\", wanted N,..." --mtbf 4d/node --nodes=
+law "--nodes: found \",\", wanted numbers from 1" --mtbf 4d/node --nodes ,
+law "--interval: found \",\", wanted steps (500) or seconds (30m)" --mtbf 4d/node --interval ,
 refuses 6 "5 steps: nothing says how long a step is: give --step-time" "$report" goodput --mtbf 4d/node --nodes 2 --blocked 1s --interval 5
 refuses 6 "no study file was named" "$report" goodput
 refuses 6 "needs --ranks-per-node" "$report" goodput --mtbf 4d/device --nodes 2 --blocked 1s

@@ -4,7 +4,8 @@
 #     TORCH_REFERENCE=trainer.py tests/gpu/against_torch.sh [-n LAUNCHES] [-s SECONDS] [-t SECONDS] BIN CELL...
 #
 # BIN is the folder of scalestudy and scalereport. A cell is MODEL:MICRO_BATCH:GPUS:HOW[:MORE], HOW being
-# ddp or fsdp ("1558m:16:2:fsdp"; MODEL without a dash is a gpt2), MORE words between plus signs:
+# ddp, fsdp or fsdp+ddp, where the trainer does the first and ours each, one after the other
+# ("1558m:16:2:fsdp"; MODEL without a dash is a gpt2), MORE words between plus signs:
 # recompute, and the tokens of a sample ("llama-8b:2:2:fsdp:recompute+4096"). Without any cell:
 # 124m:64:1:ddp 124m:64:2:ddp 774m:32:2:ddp 1558m:16:1:ddp 1558m:16:2:ddp 1558m:16:2:fsdp. The trainer takes
 # --model, --micro-batch, --par, --sequence, --recompute, --steps and --warm-up, and prints one JSON line
@@ -24,11 +25,11 @@ while getopts n:s:t:h option; do
     n) launches=$OPTARG ;;
     s) seconds=$OPTARG ;;
     t) budget=$OPTARG ;;
-    *) sed -n '2,22s/^# \{0,1\}//p' "$0" && exit 6 ;;
+    *) sed -n '2,23s/^# \{0,1\}//p' "$0" && exit 6 ;;
     esac
 done
 shift $((OPTIND - 1))
-[ $# -ge 1 ] || { sed -n '2,22s/^# \{0,1\}//p' "$0" >&2 && exit 6; }
+[ $# -ge 1 ] || { sed -n '2,23s/^# \{0,1\}//p' "$0" >&2 && exit 6; }
 bin=$(realpath -- "$1") && shift
 [ $# -gt 0 ] || set -- 124m:64:1:ddp 124m:64:2:ddp 774m:32:2:ddp 1558m:16:1:ddp 1558m:16:2:ddp 1558m:16:2:fsdp
 : "${TORCH_REFERENCE:?the trainer to compare with}"
@@ -98,7 +99,7 @@ ratio = [x / y for x, y in zip(a, b)]
 def words(x, digits):
     return "%.*f [%.*f, %.*f]" % (digits, statistics.median(x), digits, min(x), digits, max(x))
 memory = {r[0]: float(r[2]) for r in rows}
-print("%-18s ours %s ms, A/A %.4f; trainer %s ms, A/A %.4f; ratio %s; GiB %.2f and %.2f; %d launches" % (
+print("%-18s: %s ms, A/A %.4f; trainer %s ms, A/A %.4f; ratio %s; GiB %.2f and %.2f; %d launches" % (
     sys.argv[2], words(a, 3), max(a) / min(a), words(b, 3), max(b) / min(b), words(ratio, 4),
     memory["ours"], memory["trainer"], len(ratio)), flush=True)'
 
@@ -121,23 +122,28 @@ for cell in "$@"; do
         echo "$cell: skipped: $SECONDS s are over"
         continue
     fi
-    : >"$work/cell"
-    begun=$SECONDS
+    rm -f "$work"/cell.*
+    begun=$SECONDS hows=${how//+/ } how=${how%%+*}
     trainer "$model" "$micro" "$gpus" "$how" "$more" --warm-up 2 --steps 1 >/dev/null # compiles
     echo "$cell: compiled in $((SECONDS - begun)) s"
     for ((i = 0; i < launches; i++)); do
         begun=$SECONDS
         t=$(trainer "$model" "$micro" "$gpus" "$how" "$more")
-        between=$SECONDS
-        o=$(ours "$model" "$micro" "$gpus" "$how" "$more")
-        echo "$cell: trainer ${t:-failed: $(why "$work/trainer.err")} [$((between - begun)) s]; ours" \
-            "${o:-failed: $(why "$work/ours.log")} [$((SECONDS - between)) s] (ms, GiB, loss)"
-        [ -n "$t" ] && [ -n "$o" ] && printf 'trainer %s\nours %s\n' "$t" "$o" >>"$work/cell"
+        echo "$cell: trainer ${t:-failed: $(why "$work/trainer.err")} [$((SECONDS - begun)) s] (ms, GiB, loss)"
+        for how in $hows; do
+            begun=$SECONDS
+            o=$(ours "$model" "$micro" "$gpus" "$how" "$more")
+            echo "$cell: ours $how ${o:-failed: $(why "$work/ours.log")} [$((SECONDS - begun)) s]"
+            [ -n "$t" ] && [ -n "$o" ] && printf 'trainer %s\nours %s\n' "$t" "$o" >>"$work/cell.$how"
+        done
+        how=${hows%% *}
     done
-    if [ -s "$work/cell" ]; then
-        python3 -c "$report" "$work/cell" "$cell"
-    else
-        failed=1
-    fi
+    for how in $hows; do
+        if [ -s "$work/cell.$how" ]; then
+            python3 -c "$report" "$work/cell.$how" "$cell ours $how"
+        else
+            failed=1
+        fi
+    done
 done
 exit $failed

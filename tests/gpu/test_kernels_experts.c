@@ -299,6 +299,7 @@ static void test_counts(struct gpu_rig *rig)
     CHECK(send[0] == 4 * 8 && send[1] == 30 * 8 && receive[0] == 12 * 8 && receive[1] == 11 * 8);
     CHECK(rows[0] == 7 && rows[1] == 5 && rows[2] == 0 && rows[4] == 9 && rows[5] == 2);
     CHECK_EQ(rig->context.counts, 1);
+    CHECK(rig->context.waited_ns > 0);
     kernels_cuda.close(&rig->context);
     gpu_clear(rig);
 }

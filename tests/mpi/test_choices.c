@@ -32,6 +32,23 @@ static void all_get_all(const MPI_Comm *comm, int rank, int size)
     free(gathered);
 }
 
+/* What one rank fails with, all fail with, and gather after the next agreement. */
+static void all_leave_together(const MPI_Comm *comm, int rank, int size)
+{
+    struct kernel_share share;
+    CHECK_EQ(choices_share(&share, comm), 0);
+    for (int who = 0; who < size; who++) {
+        int rc = who == rank ? fail(FAIL_CUDA, "a test: rank %d has no memory", rank) : 0;
+        char words[64];
+        snprintf(words, sizeof words, "a test: rank %d has no memory", who);
+        CHECK_EQ(share.agree(share.arg, rc), FAIL_CUDA);
+        CHECK(strcmp(fail_message(), words) == 0);
+        fail_clear();
+        CHECK_EQ(share.agree(share.arg, 0), 0);
+        all_get_all(comm, rank, size);
+    }
+}
+
 static void alone_gets_its_own(void)
 {
     struct kernel_share share;
@@ -43,6 +60,8 @@ static void alone_gets_its_own(void)
     all = gathered;
     CHECK(bytes == 4 && strcmp(all, "abc") == 0);
     free(gathered);
+    CHECK_EQ(share.agree(share.arg, 0), 0);
+    CHECK_EQ(share.agree(share.arg, FAIL_USAGE), FAIL_USAGE);
 }
 
 int main(int argc, char **argv)
@@ -54,6 +73,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(world, &size);
     for (int round = 0; round < 3; round++)
         all_get_all(&world, rank, size);
+    all_leave_together(&world, rank, size);
     alone_gets_its_own();
     MPI_Finalize();
     return test_end();

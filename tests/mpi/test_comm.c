@@ -202,6 +202,7 @@ static int refused(struct comm *comm, const struct comm_call *calls, int n_calls
     if (setjmp(died) == 0)
         comm->type->post(comm, calls, n_calls);
     die_handler(NULL);
+    fail_clear();
     return death;
 }
 
@@ -239,6 +240,41 @@ static void test_refusals(void)
     CHECK(comm.type == NULL);
     comm_close(&comm); /* of a zeroed struct */
     fail_clear();
+    close_comms(&c);
+}
+
+/* Before anything is posted, by arithmetic: counts beyond an int, for which there is no memory here. */
+static void test_takes(void)
+{
+    static const struct {
+        enum coll_kind kind;
+        int64_t most; /* that MPI can count; of reduce-scatter a share */
+    } cases[] = {{COLL_ALL_TO_ALL_V, INT_MAX},
+                 {COLL_REDUCE_SCATTER, 0},
+                 {COLL_ALL_REDUCE, (int64_t)COMM_MPI_PIECES * INT_MAX},
+                 {COLL_SEND, (int64_t)COMM_MPI_PIECES * INT_MAX}};
+    int64_t parts[64] = {0};
+    struct comms c;
+
+    open_comms(&c, &comm_mpi, 1);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int64_t most = cases[i].most > 0 ? cases[i].most : INT_MAX / world;
+        struct coll coll = {.kind = cases[i].kind, .dtype = DTYPE_BF16, .count = most};
+        CHECK_EQ(comm_mpi.takes(&c.comm[0], &coll), 0);
+        coll.count++;
+        CHECK_EQ(comm_mpi.takes(&c.comm[0], &coll), world > 1 ? FAIL_USAGE : 0);
+        CHECK_EQ(strchr(fail_message(), '\n') == NULL, 1);
+        fail_clear();
+        CHECK_EQ(comm_mpi.takes(&c.comm[1], &coll), 0); /* alone: nothing moves */
+    }
+    struct coll shares = {.kind = COLL_ALL_GATHER, .count = INT64_C(5000000000)};
+    CHECK_EQ(comm_mpi.takes(&c.comm[0], &shares), 0);
+    comm_mpi_limit(&c.comm[0], 100);
+    parts[0] = 60, parts[world - 1] += 41; /* each could go, and their places could not be said */
+    struct comm_call call = {
+        .coll = coll_all_to_all_v(DTYPE_U8, 50, world, c.comm[0].group.me, parts, parts)};
+    if (world > 1)
+        CHECK_EQ(refused(&c.comm[0], &call, 1), FAIL_COMM);
     close_comms(&c);
 }
 
@@ -313,6 +349,7 @@ int main(int argc, char **argv)
     test_chained(size);
     test_beyond_the_limit(size);
     test_refusals();
+    test_takes();
     test_mpi_error();
     return rig_end();
 }

@@ -1,6 +1,6 @@
 /* At any number of ranks the gate passes what is right, with and without accumulation and overlap, and
- * fails what is not: an op that is left out, a communicator that moves the wrong bytes on one rank.
- * */
+ * fails what is not: an op that is left out, a communicator that moves the wrong bytes on one rank. A
+ * learned router in bf16 passes though rounding chooses other experts, and fails with the worst ones. */
 #include "tests/test.h"
 
 #include <mpi.h>
@@ -92,6 +92,70 @@ static void wrong_bytes_fail(void)
     backend.comm = right;
 }
 
+/* ---- learned routing ---- */
+
+/* The gate of a point with experts in bf16; *followed: choices that the reference took over. */
+static int routed_verdict(const struct gate_reference *routed, const struct kernel_set *kernels,
+                          double *followed, char *why, size_t bytes)
+{
+    struct record_point rows;
+    struct layout layout;
+    struct policy policy;
+    struct backend narrow = backend;
+    memset(&rows, 0, sizeof rows);
+    layout_of(&layout);
+    policy_defaults(&policy, &routed->model);
+    policy.routing = routed->routing;
+    policy.dtype = DTYPE_BF16;
+    narrow.kernels = kernels;
+    CHECK_EQ(gate_point(routed, &layout, &policy, false, &narrow, &world, no_fault, &rows), 0);
+    int rc = rank == 0 ? gate_verdict(&rows, why, bytes) : 0;
+    for (int64_t i = 0; i < rows.gate.n; i++)
+        if (strcmp(rows.gate.rows[i].check, "routing") == 0)
+            *followed += rows.gate.rows[i].found;
+    record_point_release(&rows);
+    MPI_Bcast(&rc, 1, MPI_INT, 0, world);
+    return rc;
+}
+
+static void worst_experts(const struct op *op, struct kernel_context *context, void *native)
+{
+    const struct shape_route *s = &op->shape.route;
+    float *logits = tensor_at(context, op->t[0]);
+    for (int64_t i = 0; i < s->all_rows * s->experts; i++)
+        logits[i] = -logits[i];
+    kernels_cpu.run[OP_ROUTE](op, context, native);
+}
+
+static void learned_routing(void)
+{
+    struct model experts;
+    struct routing routing;
+    struct gate_shape shape = {1, 1, 1};
+    struct kernel_set wrong = kernels_cpu;
+    double followed = 0;
+    char why[512] = "";
+    wrong.run[OP_ROUTE] = worst_experts;
+    CHECK_EQ(model_load(&experts, "tiny-moe"), 0);
+    routing_defaults(&routing);
+    CHECK_EQ(routing_parse("learned", "auto", &routing), 0);
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        struct gate_reference routed;
+        CHECK_EQ(gate_reference_routed(&routed, &experts, &routing, &shape, 4 * size, seed,
+                                       GATE_BF16, rank, &world),
+                 0);
+        if (!CHECK_EQ(routed_verdict(&routed, &kernels_cpu, &followed, why, sizeof why), 0))
+            printf("seed %d: %s\n", (int)seed, why);
+        if (seed == 1) {
+            double none = 0;
+            CHECK_EQ(routed_verdict(&routed, &wrong, &none, why, sizeof why), FAIL_WRONG);
+            CHECK(rank > 0 || strstr(why, "routing of step 1") != NULL);
+        }
+        gate_reference_release(&routed);
+    }
+    CHECK(rank > 0 || followed > 0);
+}
+
 int main(int argc, char **argv)
 {
     int provided;
@@ -107,6 +171,7 @@ int main(int argc, char **argv)
     dropped_op_fails();
     wrong_bytes_fail();
     gate_reference_release(&reference);
+    learned_routing();
     long failed = test_failed;
     MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_LONG, MPI_MAX, world);
     MPI_Comm_free(&world);

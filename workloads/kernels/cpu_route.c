@@ -58,6 +58,79 @@ static bool is_tied(const struct shape_route *s, const float *logits, const int3
     return s->kind == ROUTING_LEARNED && last - next <= 1e-5f * fmaxf(fabsf(last), fabsf(next));
 }
 
+/* Is no expert that is left out better than one that is taken, but for `noise`? */
+static bool is_as_good(const struct shape_route *s, const float *logits, const int32_t *taken,
+                       double noise)
+{
+    double worst = INFINITY, best = -INFINITY;
+    for (int32_t e = 0; e < s->experts; e++)
+        if (has(taken, s->top_k, e))
+            worst = fmin(worst, (double)logits[e]);
+        else
+            best = fmax(best, (double)logits[e]);
+    return best - worst <= noise;
+}
+
+/* What another run chose for a token, in place of what was taken here. */
+static void follow(const struct shape_route *s, struct kernel_told *told, const int32_t *other,
+                   const float *logits, double noise, int32_t *taken)
+{
+    bool same = true;
+    for (int j = 0; j < s->top_k; j++)
+        same = same && has(taken, s->top_k, other[j]);
+    if (other[0] < 0 || same)
+        return;
+    if (!is_as_good(s, logits, other, noise)) {
+        told->refused++;
+        return;
+    }
+    told->followed++;
+    memcpy(taken, other, (size_t)s->top_k * sizeof *taken);
+}
+
+/* The root of the mean square of the logits of all rows. */
+static double size_of(const struct shape_route *s, const float *logits)
+{
+    double sum = 0;
+    int64_t n = s->all_rows * s->experts;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)logits[i] * (double)logits[i];
+    return sqrt(sum / (double)n);
+}
+
+/* How an op chooses; `told` NULL: every token by itself. */
+struct choice {
+    const struct shape_route *s;
+    struct kernel_told *told;
+    const int32_t *experts; /* [tokens][top_k] of the layer */
+    double noise;
+};
+
+static struct choice choice_of(const struct op *op, const struct kernel_context *context,
+                               const float *logits)
+{
+    const struct shape_route *s = &op->shape.route;
+    struct choice c = {.s = s};
+    if (context->told == NULL || s->kind != ROUTING_LEARNED)
+        return c;
+    c.told = context->told;
+    c.experts = c.told->experts + (int64_t)op->layer * c.told->tokens * s->top_k;
+    c.noise = c.told->within * size_of(s, logits);
+    return c;
+}
+
+static void choose(const struct choice *c, int64_t row, const float *x, int32_t *taken)
+{
+    int64_t token = c->s->first_token + row;
+    if (c->s->kind != ROUTING_LEARNED) {
+        routing_take(c->s, token, taken);
+        return;
+    }
+    take_largest(c->s, x, taken);
+    if (c->told != NULL)
+        follow(c->s, c->told, c->experts + token * c->s->top_k, x, c->noise, taken);
+}
+
 static void put_gates(const struct shape_route *s, const float *p, const int32_t *taken,
                       float *gates)
 {
@@ -134,14 +207,10 @@ static void add_load(const struct shape_route *s, const float *x, const int32_t 
     load[s->experts + 2] += is_tied(s, x, taken);
 }
 
-/* A row of the sequence: what it takes and whether there is room. */
-static void take(const struct shape_route *s, int64_t row, const float *x, const float *p,
-                 struct sequence *q, int32_t *taken, bool *kept)
+/* Is there room for what a row of the sequence takes? */
+static void take(const struct shape_route *s, const float *p, const int32_t *taken,
+                 struct sequence *q, bool *kept)
 {
-    if (s->kind == ROUTING_LEARNED)
-        take_largest(s, x, taken);
-    else
-        routing_take(s, s->first_token + row, taken);
     for (int e = 0; e < s->experts; e++)
         q->sum_p[e] += (double)p[e];
     for (int j = 0; j < s->top_k; j++) {
@@ -160,6 +229,7 @@ void cpu_route(const struct op *op, struct kernel_context *context, void *native
     double *load = op->again ? NULL : tensor_at(context, op->t[5]);
     float *share = tensor_at(context, op->t[6]), p[EXPERTS_MOST];
     int32_t next[EXPERTS_MOST] = {0}, taken[TOP_K_MOST];
+    struct choice choice = choice_of(op, context, logits);
     struct sequence q;
     bool kept[TOP_K_MOST];
 
@@ -171,7 +241,8 @@ void cpu_route(const struct op *op, struct kernel_context *context, void *native
         if (row % s->sequence == 0)
             memset(&q, 0, sizeof q);
         softmax(x, s->experts, p);
-        take(s, row, x, p, &q, taken, kept);
+        choose(&choice, row, x, taken);
+        take(s, p, taken, &q, kept);
         if (own >= 0) {
             put_row(s, &out, own, taken, kept, next);
             put_gates(s, p, taken, out.gates + own * s->top_k);

@@ -45,7 +45,9 @@ struct cuda_state {
     struct cuda_ring *ring;
     struct cuda_rotary *rotary;
     struct cuda_cudnn *cudnn;
-    int32_t *counts; /* cuda_counts.c: page-locked; NULL: no routing is dropless */
+    bool in_order;           /* attention's sums: asked for, and so wherever it runs */
+    char attention_why[160]; /* why cuDNN does not run it, where it was asked */
+    int32_t *counts;         /* cuda_counts.c: page-locked; NULL: no routing is dropless */
 };
 
 static inline struct cuda_state *cuda_state(const struct kernel_context *context)
@@ -100,6 +102,8 @@ int cuda_share_all(const struct kernel_share *share, const void *mine, size_t si
                    void **all, int *n_all);
 int cuda_share_out(const struct kernel_share *share, const void *keys, size_t key, int n,
                    bool *owns);
+/* Collective too: 0 on all of them, or one failure on all, before they meet in the two above. */
+int cuda_share_agree(const struct kernel_share *share, int code);
 
 /* Before cuda_gemm_open, which asks the same state->overwrite. */
 int cuda_zero_open(struct kernel_context *context);
@@ -206,6 +210,13 @@ void cuda_state_fill(float *out, int64_t n, uint64_t key, uint64_t first, float 
                      void *native);
 void cuda_state_sums(const float *x, int64_t n, uint64_t key, double sums[2], void *native);
 uint64_t cuda_state_digest(const void *x, int64_t bytes, void *native);
+
+/* ---- waits ---- */
+
+/* Until an event has come, or (NULL) all that a stream has been given: ns that it took. As it waits it
+ * asks context->alive, which ends the job when that cannot come; the deadline is the watchdog's. */
+int64_t cuda_wait(const struct kernel_context *context, void *stream, void *event,
+                  const char *what);
 
 /* ---- errors ---- */
 

@@ -84,11 +84,13 @@ int cuda_attention_open(struct kernel_context *context)
     int rc = 0;
     if (first_attention(state->plan) == NULL)
         return 0;
+    state->in_order = context->deterministic;
     if (context->attention != ATTENTION_FUSED)
         TRY(cuda_cudnn_open(context, &usable, why, sizeof why));
     if (usable)
         return 0;
     cuda_cudnn_close(state);
+    snprintf(state->attention_why, sizeof state->attention_why, "%.159s", why);
     if (context->attention == ATTENTION_CUDNN)
         return fail(FAIL_USAGE,
                     "attention: cuDNN does not take this plan (%s): choose auto or fused", why);
@@ -106,7 +108,9 @@ void cuda_attention_describe(const struct cuda_state *state, char *text, size_t 
     if (state->cudnn)
         cuda_cudnn_describe(state, text, size);
     else
-        snprintf(text, size, "attention fused, %s", cuda_fused_is_mma(op) ? "mma" : "plain");
+        snprintf(text, size, "attention fused, %s%s%s%s%s", cuda_fused_is_mma(op) ? "mma" : "plain",
+                 state->in_order ? ", fixed order" : "", state->attention_why[0] ? " (cuDNN: " : "",
+                 state->attention_why, state->attention_why[0] ? ")" : "");
 }
 
 int64_t cuda_attention_scratch(const struct op *op, const struct cuda_state *state)

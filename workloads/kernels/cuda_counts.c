@@ -1,6 +1,7 @@
 /*
  * OP_COUNTS: the one kernel that waits, by its meaning: later ops cannot be given out before the host
- * knows how many rows they have. What waits is counted apart (kernel_context.counts).
+ * knows how many rows they have. Waits are counted apart, and so is their time (kernel_context.counts,
+ * waited_ns).
  */
 #include <cuda_runtime_api.h>
 
@@ -49,7 +50,7 @@ void cuda_counts(const struct op *op, struct kernel_context *context, void *nati
     int32_t *own = cuda_state(context)->counts, *arrived = own + EXPERTS_MOST;
     fetch(own, tensor_at(context, op->t[0]), s->experts, native);
     fetch(arrived, tensor_at(context, op->t[1]), s->experts, native);
-    cuda_must((int)cudaStreamSynchronize((cudaStream_t)native), "counts");
+    context->waited_ns += cuda_wait(context, native, NULL, "counts");
     context->counts++;
     if (!context->keep_counts)
         counts_put(s, own, arrived);

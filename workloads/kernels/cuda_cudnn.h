@@ -51,7 +51,7 @@ struct cudnn_engine {
 struct cudnn_config {
     void *config;
     struct cudnn_engine engine;
-    bool fixed_order; /* it does not say that sums have no order */
+    bool fixed_order; /* its notes can be read, and none says that sums have no order */
 };
 
 /* What runs: owned by the holder, released by cudnn_plan_release. */
@@ -93,10 +93,11 @@ void cudnn_reshape(struct cudnn_graph *graph, struct cudnn_tensor x, struct cudn
 /* Configurations of the finished graph, each once, as the heuristic names them in its first mode or
  * in all: out[GRAPH_CONFIGS]. How many; 0: graph->status and why. */
 int cudnn_graph_configs(struct cudnn_graph *graph, bool all, struct cudnn_config *out);
+void cudnn_config_read(void *config, struct cudnn_config *out); /* all but its mode */
 bool cudnn_engine_same(const struct cudnn_engine *a, const struct cudnn_engine *b);
 
-/* The first engine that the heuristic names and that finalises, with `fixed_order` the first that has
- * one if any has; else graph->status and why. */
+/* The first engine that the heuristic names and that finalises; with `fixed_order` the first in any of
+ * its modes that has one, and no other. Else graph->status and why. */
 int cudnn_graph_plan(struct cudnn_graph *graph, bool fixed_order, struct cudnn_plan *plan);
 
 /* The plan of one configuration; a cudnnStatus_t, *plan zeroed where there is none. */

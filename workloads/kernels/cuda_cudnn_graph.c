@@ -267,62 +267,7 @@ static cudnnBackendDescriptor_t make_graph(struct cudnn_graph *graph)
     return ops;
 }
 
-/* ---- engines ---- */
-
-static int64_t engine_number(cudnnBackendDescriptor_t config, bool *fixed_order)
-{
-    cudnnBackendNumericalNote_t note[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
-    cudnnBackendDescriptor_t engine = NULL;
-    int64_t n = 0, index = -1;
-    *fixed_order = true;
-    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) != 0)
-        return -1;
-    if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                 1, &n, &engine) == CUDNN_STATUS_SUCCESS) {
-        cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &n,
-                                 &index);
-        if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                     CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n,
-                                     note) != CUDNN_STATUS_SUCCESS)
-            n = 0;
-        for (int64_t i = 0; i < n && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++)
-            *fixed_order = *fixed_order && note[i] != CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
-    }
-    cudnnBackendDestroyDescriptor(engine);
-    return index;
-}
-
-static void read_knob(cudnnBackendDescriptor_t choice, struct cudnn_engine *out)
-{
-    cudnnBackendKnobType_t type;
-    int64_t n = 0, value = 0;
-    if (cudnnBackendGetAttribute(choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1,
-                                 &n, &type) != CUDNN_STATUS_SUCCESS ||
-        cudnnBackendGetAttribute(choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &n,
-                                 &value) != CUDNN_STATUS_SUCCESS)
-        return;
-    out->knob[out->n_knobs] = (int)type;
-    out->value[out->n_knobs++] = value;
-}
-
-/* Knobs that cannot be read are left out: then two configurations may look alike, and one is used. */
-static void read_knobs(cudnnBackendDescriptor_t config, struct cudnn_engine *out)
-{
-    cudnnBackendDescriptor_t choice[ENGINE_KNOBS];
-    int64_t n = 0;
-    int made = 0;
-    while (made < ENGINE_KNOBS &&
-           cudnnBackendCreateDescriptor(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, &choice[made]) == 0)
-        made++;
-    if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
-                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, made, &n,
-                                 choice) != CUDNN_STATUS_SUCCESS)
-        n = 0;
-    for (int64_t i = 0; i < n && i < made; i++)
-        read_knob(choice[i], out);
-    for (int i = 0; i < made; i++)
-        cudnnBackendDestroyDescriptor(choice[i]);
-}
+/* ---- what the heuristic names ---- */
 
 /* Append what a mode of the heuristic names, best first. The first mode must be there; what the others
  * cannot do is no failure of the graph. */
@@ -346,20 +291,10 @@ static int ask_heuristic(struct cudnn_graph *graph, cudnnBackendDescriptor_t ops
         return 0;
     n = n < MODE_CONFIGS ? n : MODE_CONFIGS;
     for (int64_t i = 0; i < n; i++) {
-        memset(&out[i], 0, sizeof out[i]);
-        out[i].config = config[i];
+        cudnn_config_read(config[i], &out[i]);
         out[i].engine.mode = (int)mode;
-        out[i].engine.index = (int)engine_number(config[i], &out[i].fixed_order);
-        read_knobs(config[i], &out[i].engine);
     }
     return (int)n;
-}
-
-bool cudnn_engine_same(const struct cudnn_engine *a, const struct cudnn_engine *b)
-{
-    return a->index == b->index && a->n_knobs == b->n_knobs &&
-           memcmp(a->knob, b->knob, sizeof a->knob) == 0 &&
-           memcmp(a->value, b->value, sizeof a->value) == 0;
 }
 
 int cudnn_graph_configs(struct cudnn_graph *graph, bool all, struct cudnn_config *out)
@@ -386,14 +321,18 @@ int cudnn_graph_configs(struct cudnn_graph *graph, bool all, struct cudnn_config
 int cudnn_graph_plan(struct cudnn_graph *graph, bool fixed_order, struct cudnn_plan *plan)
 {
     struct cudnn_config config[GRAPH_CONFIGS];
-    int n = cudnn_graph_configs(graph, false, config), status = CUDNN_STATUS_NOT_SUPPORTED;
+    int n = cudnn_graph_configs(graph, fixed_order, config);
+    int status = CUDNN_STATUS_NOT_SUPPORTED, tried = 0;
     memset(plan, 0, sizeof *plan);
     if (graph->status != 0)
         return graph->status;
-    for (int pass = fixed_order ? 0 : 1; pass < 2 && status != CUDNN_STATUS_SUCCESS; pass++)
-        for (int i = 0; i < n && status != CUDNN_STATUS_SUCCESS; i++)
-            if (pass == 1 || config[i].fixed_order)
-                status = cudnn_plan_make(graph, &config[i], plan);
-    note(graph, (cudnnStatus_t)status, "execution plan");
+    for (int i = 0; i < n && status != CUDNN_STATUS_SUCCESS; i++) {
+        if (fixed_order && !config[i].fixed_order)
+            continue;
+        status = cudnn_plan_make(graph, &config[i], plan);
+        tried++;
+    }
+    note(graph, (cudnnStatus_t)status,
+         tried > 0 ? "execution plan" : "no engine whose sums have a fixed order");
     return graph->status;
 }

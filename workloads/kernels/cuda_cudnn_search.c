@@ -129,7 +129,7 @@ static int screen(struct search *s)
         c->pack = trial_pack(&s->trial, c->ordered);
         bool ran = c->pack != NULL && trial_run(&s->trial, &c->plan, c->pack, c->ordered) &&
                    trial_sample(&s->trial, &c->plan, c->pack, c->ordered, i == 0 ? first : other);
-        bool right = ran && trial_same(first, i == 0 ? first : other);
+        bool right = ran && trial_same(&s->trial, first, i == 0 ? first : other);
         s->in[n] = c;
         c->us = right ? cuda_race_alone(&s->race, run_one, s, n) : -1;
         if (c->us < 0 && i == 0)
@@ -226,7 +226,6 @@ void attention_search(struct attention_entry *e, cudnnHandle_t handle,
     add_candidates(s, e->ordered, deadline_ns);
     if (e->backward && !e->ordered)
         add_candidates(s, true, deadline_ns);
-    e->found.candidates = s->n;
     if (s->n > 1)
         search_in_memory(s, context);
     release(s);

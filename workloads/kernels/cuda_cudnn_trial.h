@@ -9,7 +9,7 @@
 
 #include "workloads/kernels/cuda_cudnn_attention.h"
 
-enum { TRIAL_UIDS = 13, TRIAL_OUTS = 2, TRIAL_SAMPLE = 4096 };
+enum { TRIAL_UIDS = 13, TRIAL_OUTS = 3, TRIAL_SAMPLE = 4096 };
 
 struct trial_out {
     int64_t place, bytes,
@@ -46,6 +46,6 @@ bool trial_sample(const struct attention_trial *trial, const struct cudnn_plan *
                   bool ordered, uint16_t *sample);
 
 /* The same but for roundings. */
-bool trial_same(const uint16_t *a, const uint16_t *b);
+bool trial_same(const struct attention_trial *trial, const uint16_t *a, const uint16_t *b);
 
 #endif

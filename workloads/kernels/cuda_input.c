@@ -87,13 +87,15 @@ int64_t cuda_input_waits(const struct cuda_state *state)
 }
 
 /* A slot whose last copy is done. */
-static unsigned char *take_slot(struct cuda_ring *ring, struct device *device)
+static unsigned char *take_slot(const struct kernel_context *context)
 {
+    struct cuda_ring *ring = cuda_state(context)->ring;
     cudaEvent_t copied = ring->copied[ring->next];
     if (cudaEventQuery(copied) == cudaErrorNotReady) {
+        cudaGetLastError();
         ring->waits++;
-        device->host_waits++;
-        cuda_must((int)cudaEventSynchronize(copied), "input");
+        cuda_state(context)->device->host_waits++;
+        cuda_wait(context, NULL, copied, "input");
     }
     return ring->memory + ring->next * ring->slot_bytes;
 }
@@ -189,7 +191,7 @@ void cuda_input(const struct op *op, struct kernel_context *context, void *nativ
         copy_batch(op, context, captured_slot(ring, context->captured - 1, input), native);
         return;
     }
-    unsigned char *slot = take_slot(ring, state->device);
+    unsigned char *slot = take_slot(context);
     make_batch(op, context, slot);
     copy_batch(op, context, slot, native);
     cuda_must((int)cudaEventRecord(ring->copied[ring->next], native), "input");

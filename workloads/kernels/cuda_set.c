@@ -116,13 +116,12 @@ out:
     return rc;
 }
 
-static int set_open(struct kernel_context *context, const struct plan *plan, struct device *device)
+/* What needs no other rank. */
+static int open_own(struct kernel_context *context)
 {
-    struct cuda_state *state = must_alloc(1, sizeof *state);
+    struct cuda_state *state = cuda_state(context);
+    const struct plan *plan = state->plan;
     int rc = 0;
-    context->state = state;
-    state->plan = plan;
-    state->device = device;
     for (int i = 0; i < plan->n_ops; i++)
         TRY(check_op(&plan->ops[i]));
     TRY(ask_device(state));
@@ -138,8 +137,29 @@ static int set_open(struct kernel_context *context, const struct plan *plan, str
     TRY(cuda_input_open(context));
     TRY(cuda_rotary_open(context));
     TRY(cuda_attention_open(context));
+out:
+    return rc;
+}
+
+static int choose_attention(struct kernel_context *context)
+{
+    int rc = 0;
     TRY(cuda_cudnn_search(context));
-    TRY(take_scratch(state));
+    TRY(take_scratch(cuda_state(context)));
+out:
+    return rc;
+}
+
+/* Both searches gather over the ranks of context->share: no rank enters one that another has left. */
+static int set_open(struct kernel_context *context, const struct plan *plan, struct device *device)
+{
+    struct cuda_state *state = must_alloc(1, sizeof *state);
+    int rc = 0;
+    context->state = state;
+    state->plan = plan;
+    state->device = device;
+    TRY(cuda_share_agree(context->share, open_own(context)));
+    TRY(cuda_share_agree(context->share, choose_attention(context)));
     TRY(cuda_gemm_search(context));
     TRY(cuda_cudnn_bind(context));
 out:

@@ -6,6 +6,11 @@
 
 #include "base/err.h"
 
+int cuda_share_agree(const struct kernel_share *share, int code)
+{
+    return share == NULL ? code : share->agree(share->arg, code);
+}
+
 int cuda_share_all(const struct kernel_share *share, const void *mine, size_t size, int n,
                    void **all, int *n_all)
 {

@@ -29,12 +29,30 @@ enum attention_choice { ATTENTION_AUTO, ATTENTION_CUDNN, ATTENTION_FUSED };
 
 struct topology;
 
-/* How ranks that open the same set hand each other what they measured: `all` becomes what all of
- * them gave, in the order of ranks, owned by the caller. Collective. */
+/*
+ * How ranks that open the same set hand each other what they measured: `all` becomes what all of
+ * them gave, in the order of ranks, owned by the caller. Collective, and so is agree(): 0 when it was
+ * called with 0 everywhere, else the failure of the first rank that had one, on all of them. It goes
+ * before a gather where something could have failed on one rank alone, lest the others wait for it.
+ */
 struct kernel_share {
     void *arg;
     int rank;
     int (*gather)(void *arg, const void *mine, size_t bytes, void **all, size_t *all_bytes);
+    int (*agree)(void *arg, int rc);
+};
+
+/*
+ * Learned routing as another run chose it, for a reference that is compared with that run. A token whose
+ * own choice differs takes the told experts where they are as good but for rounding: none that is left out
+ * has a logit above one that is taken by more than `within` times the root of the mean square of all
+ * logits of the op. By kernels_cpu alone.
+ */
+struct kernel_told {
+    const int32_t *experts; /* [layers][tokens][top_k], index in the global batch; -1: unknown */
+    int64_t tokens;
+    double within;
+    int64_t followed, refused; /* tokens, each layer for itself: took what was told; did not */
 };
 
 struct kernel_context {
@@ -53,9 +71,15 @@ struct kernel_context {
     bool alone;    /* each op does all that is its own, whatever stands beside it in the plan */
     bool fuse_all; /* with search: epilogues wherever there is one, whatever they cost (tests) */
     const struct kernel_share *share; /* NULL: this rank is alone. Borrowed, read by open() */
-    bool keep_counts; /* OP_COUNTS waits and leaves its tables: those of the last full step */
-    int64_t counts;   /* times that OP_COUNTS had the host wait, since open */
+    bool keep_counts;  /* OP_COUNTS waits and leaves its tables: those of the last full step */
+    int64_t counts;    /* times that OP_COUNTS had the host wait, since open */
+    int64_t waited_ns; /* of the host, in all of them: no time of its own */
+    /* Asked again and again while a kernel has the host wait for the device: ends the job when what
+     * the device waits for cannot come. NULL: nobody knows. */
+    void (*alive)(void *arg);
+    void *alive_arg;
     int captured; /* 0: ops run; else 1 + which of the graphs of capture() they become a part of */
+    struct kernel_told *told;        /* NULL: every token chooses by itself. Borrowed */
     const struct topology *topology; /* whose time the timed set keeps; else NULL. Borrowed */
     void *state;                     /* of the set, from open() to close() */
 };

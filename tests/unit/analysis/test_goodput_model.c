@@ -136,6 +136,12 @@ static void steps_are_the_better_neighbour(void)
     struct goodput_costs late = {1, 100, 0, 0};
     CHECK_EQ(goodput_fewest_steps(10, &late), 10); /* 9.9 steps until it is published */
     CHECK_EQ(goodput_steps(50, 10, &late, NULL), 10);
+    /* More than can be counted is the most that can, and no other number. */
+    struct goodput_costs never = {1e11, 1e11, 0, 0}, later = {1, 1e12, 0, 0};
+    double g;
+    CHECK_EQ(goodput_steps(1e12, 1e-9, &never, &g), INT64_C(1) << 62);
+    CHECK(g > 0 && g < 1);
+    CHECK_EQ(goodput_fewest_steps(1e-9, &later), INT64_C(1) << 62);
 }
 
 static void goodput_moves_the_right_way(void)

@@ -95,7 +95,7 @@ static void books(void)
     wall_release(&w);
 }
 
-/* From save to save: what is called because a launch ends is no interval, but where there is no other. */
+/* From save to save: what is called because a launch ends is no interval. */
 static void between(void)
 {
     struct interval_row rows[] = {
@@ -109,16 +109,42 @@ static void between(void)
     wall_release(&w);
     rows[3].flags = INTERVAL_LOST;
     CHECK_EQ(wall_account(&w, rows, 7), 0);
-    CHECK_NEAR(w.between_steps, 10, 0); /* 8, 12 */
+    CHECK_NEAR(w.between_steps, 12, 0); /* 8 to 20 */
     wall_release(&w);
-    rows[2].flags = rows[4].flags = INTERVAL_LOST;
+    rows[4].flags = INTERVAL_LOST;
     CHECK_EQ(wall_account(&w, rows, 7), 0);
-    CHECK_NEAR(w.between_steps, 21, 0);
+    CHECK(isnan(
+        w.between_steps)); /* the one at 8 may have come as soon as it could, the last at the end */
     wall_release(&w);
-    rows[5].flags = INTERVAL_LOST;
+}
+
+/* A run of 42 steps whose one save that was due is at `step`. */
+static double one_save(int64_t step, bool stopped)
+{
+    struct interval_row rows[] = {
+        row(0, "start-up", 0, 10 * S, 0, 0),        row(0, "steps", 10 * S, 11 * S, 0, 1),
+        row(0, "steps", 11 * S, 52 * S, 1, 41),     row(0, "save", 12 * S, 13 * S, step, 0),
+        row(0, "save-wait", 52 * S, 53 * S, 42, 0), row(0, "save", 52 * S, 53 * S, 42, 0),
+        row(0, "end", 53 * S, 53 * S, 42, 0)};
+    struct wall w;
+    if (stopped)
+        rows[6].flags = INTERVAL_STOPS;
     CHECK_EQ(wall_account(&w, rows, 7), 0);
-    CHECK(isnan(w.between_steps));
+    double found = w.between_steps;
     wall_release(&w);
+    return found;
+}
+
+/* Where one was due: the interval is from the begin to it. Saves without an interval to keep begin behind the
+ * first block, which is no interval, and neither is what is left of the run behind the only save. */
+static void between_few(void)
+{
+    for (int stopped = 0; stopped < 2; stopped++) {
+        CHECK_NEAR(one_save(41, stopped), 41, 0);
+        CHECK_NEAR(one_save(20, stopped), 20, 0);
+        CHECK(isnan(one_save(1, stopped)));
+        CHECK(isnan(one_save(42, stopped)));
+    }
 }
 
 /* Saved at step 10, killed at 22 s in step 14, known at 23, goes on at 30 with step 10. */
@@ -225,6 +251,21 @@ static void preempted(void)
     wall_release(&w);
 }
 
+/* Times count from the t0 that the study's file has: its program began before, and that is start-up too. */
+static void before_its_t0(void)
+{
+    struct interval_row rows[16];
+    struct wall w;
+    int n = drilled(rows);
+    rows[n++] = row(0, "launch", -3 * S, 0, 0, 0);
+    CHECK_EQ(wall_account(&w, rows, n), 0);
+    CHECK_EQ(w.begin_ns, -3 * S);
+    CHECK_EQ(sum_of(&w), 4 * 43 * S);
+    CHECK_EQ(seconds(&w, WALL_START_UP), 3 + 5);
+    CHECK_EQ(seconds(&w, WALL_RESTART), 30 - 23);
+    wall_release(&w);
+}
+
 /* Two failures without a save between: both launches' steps are done again. */
 static void twice(void)
 {
@@ -317,9 +358,11 @@ int main(void)
     without_failure();
     books();
     between();
+    between_few();
     with_failure();
     silent();
     preempted();
+    before_its_t0();
     twice();
     random_runs();
     bad();

@@ -37,16 +37,17 @@ static void test_one_line_of_limited_length(void)
 
 static void test_words(void)
 {
-    int values[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
-    for (int i = 0; i < 11; i++)
+    int values[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    for (int i = 0; i < 12; i++)
         CHECK(strcmp(fail_words(values[i]), "unknown failure") != 0);
     CHECK(strcmp(fail_words(FAIL_USAGE), "usage") == 0);
     CHECK(strcmp(fail_words(FAIL_FILE), "file error") == 0);
-    CHECK(strcmp(fail_words(12), "unknown failure") == 0);
+    CHECK(strcmp(fail_words(13), "unknown failure") == 0);
     CHECK_EQ(FAIL_USAGE, 6); /* exit codes are a promise to scripts */
     CHECK_EQ(FAIL_WRONG, 7);
     CHECK_EQ(FAIL_PENDING, 10);
     CHECK_EQ(FAIL_STOPPED, 11);
+    CHECK_EQ(FAIL_UNSAVED, 12);
 }
 
 enum { THREADS = 8, ROUNDS = 200 };

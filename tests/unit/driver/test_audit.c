@@ -96,6 +96,14 @@ static int64_t make_calls(struct op_row *rows, struct device_record *records, in
     return n_rows;
 }
 
+/* 1000 (step + 1) bytes in the first call of a step, ten times as much in each that follows. */
+static void make_bytes(struct call_row *calls)
+{
+    for (int s = 0, n = 0; s < STEPS; s++)
+        for (int64_t i = 0, bytes = 1000 * (s + 1); i < CALLS; i++, bytes *= 10)
+            calls[n++] = (struct call_row){.step = s, .call = (int)i, .bytes = bytes};
+}
+
 static void check_row(const struct audit_call_row *row, int op, int64_t start, int64_t duration)
 {
     CHECK_EQ(row->op, op);
@@ -111,13 +119,15 @@ static void test_calls(void)
     struct op ops[CALLS + 1];
     struct plan plan;
     struct op_row rows[CALLS * STEPS];
+    struct call_row calls[CALLS * STEPS];
     struct device_record records[CALLS * STEPS];
     struct record_point out = {0};
     int64_t first[STEPS], n, n_rows = make_calls(rows, records, &n);
     make_plan(&plan, ops);
+    make_bytes(calls);
     for (int s = 0; s < STEPS; s++)
         first[s] = 7000 + s * PERIOD;
-    CHECK_EQ(audit_calls(&plan, rows, n_rows, records, n, first, STEPS, 3, 2, &out), 0);
+    CHECK_EQ(audit_calls(&plan, rows, n_rows, calls, records, n, first, STEPS, 3, 2, &out), 0);
     CHECK_EQ(out.audit_calls.n, 3 * (STEPS - 1)); /* the last step is left out */
     check_row(&out.audit_calls.rows[0], 0, 100, 80);
     check_row(&out.audit_calls.rows[1], 1, 300, 120);
@@ -125,11 +135,15 @@ static void test_calls(void)
     CHECK_EQ(out.audit_calls.rows[1].turn, 2 * (STEPS - 1));
     CHECK_EQ(out.audit_calls.rows[2].turn, 2 * (STEPS - 1) + 1);
     CHECK_EQ(out.audit_calls.rows[0].duration_ns, 87);
-    int64_t one = out.audit_calls.rows[1].bytes, pair = out.audit_calls.rows[2 * (STEPS - 1)].bytes;
-    CHECK_EQ(pair, 6 * one); /* 400 and 800 elements beside 200 */
-    records[1].stream = 0;   /* a record of stream 1 is missing: only stream 2 is matched */
+    for (int s = 0; s + 1 < STEPS; s++) { /* what was posted as one has the bytes of both */
+        CHECK_EQ(out.audit_calls.rows[2 * s].bytes, 1000 * (s + 1));
+        CHECK_EQ(out.audit_calls.rows[2 * s + 1].bytes, 10000 * (s + 1));
+        CHECK_EQ(out.audit_calls.rows[2 * (STEPS - 1) + s].bytes, 1100000 * (s + 1));
+    }
+    records[1].stream = 0; /* a record of stream 1 is missing: only stream 2 is matched */
     record_point_release(&out);
-    CHECK_EQ(audit_calls(&plan, rows, n_rows, records, n, first, STEPS, 3, 2, &out), 2 * STEPS);
+    CHECK_EQ(audit_calls(&plan, rows, n_rows, calls, records, n, first, STEPS, 3, 2, &out),
+             2 * STEPS);
     CHECK_EQ(out.audit_calls.n, STEPS - 1);
     record_point_release(&out);
 }

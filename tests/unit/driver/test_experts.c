@@ -159,7 +159,7 @@ static void plant(struct crew *crew, enum fault fault)
             if (fault == LOST_GATES && op->kind == OP_COMBINE)
                 op->t[2] = (struct tensor){0};
             if (fault == LOST_SUM && op->kind == OP_COLLECTIVE && op->shape.coll.axis == AXIS_EDP)
-                op->t[1] = op->t[0] = (struct tensor){BUFFER_MOMENT1, op->t[0].offset};
+                op->t[1] = op->t[0] = (struct tensor){BUFFER_MOMENT1, 0};
             if (fault == SWAPPED_BLOCKS && op->kind == OP_GROUPED_GEMM && r == 0 &&
                 op->shape.grouped.form == GROUPED_FORWARD) {
                 int32_t *which = (int32_t *)op->shape.grouped.which;

@@ -2,6 +2,7 @@
  * term of a step is the number worked out by hand, and exposed communication is that of a count
  * nanosecond by nanosecond. Each stamp is made once, and none is read that was not made. */
 #include "base/rng.h"
+#include "base/units.h"
 #include "tests/unit/driver/clockwork.h"
 
 enum { NANOSECONDS = 400 };
@@ -271,6 +272,70 @@ static void gpu_marks(void)
     rig_close(&rig);
 }
 
+/* ---- calls whose parts routing decides ---- */
+
+enum { EVEN = 6 }; /* elements of a part, as the plan has it */
+
+struct routed {
+    struct execute *execute;
+    int64_t send[2], receive[2];
+    int64_t waited_ns;
+};
+
+/* Step by step another routing; and a wait of the host, which is none of its own time. */
+static void route(void *arg, int step)
+{
+    struct routed *routed = arg;
+    int64_t begin = units_now_ns();
+    routed->send[1] = 2 * EVEN - 1 - step, routed->send[0] = 1 + step;
+    routed->receive[0] = 3, routed->receive[1] = 20 * step;
+    units_sleep_ns(1000000);
+    int64_t waited_ns = units_now_ns() - begin;
+    routed->waited_ns += waited_ns;
+    routed->execute->context.waited_ns += waited_ns;
+}
+
+static void make_routed(struct plan *plan, struct routed *routed)
+{
+    begin_plan(plan, 1);
+    plan_take(plan, BUFFER_PARAMETER, 64);
+    int first = add_compute(plan, OP_GEMM, 100, -1);
+    int call = add_call(plan, AXIS_DP, 50, first);
+    int counted = add_call(plan, AXIS_DP, 2 * EVEN, first);
+    struct shape_coll *shape = &plan->ops[counted].shape.coll;
+    for (int i = 0; i < 2; i++)
+        routed->send[i] = routed->receive[i] = EVEN;
+    shape->coll = coll_all_to_all_v(DTYPE_F32, 2 * EVEN, 2, 0, routed->send, routed->receive);
+    shape->counted = true;
+    plan_wait(plan, add_compute(plan, OP_CLIP, 5, call), counted);
+}
+
+static void routed_calls(void)
+{
+    enum { N_STEPS = 3 };
+    struct rig rig;
+    struct execute_samples s;
+    struct routed routed = {.execute = &rig.execute};
+    make_routed(&rig.plan, &routed);
+    rig_open(&rig, N_STEPS, false, -1);
+    rig.execute.hook = (struct execute_hook){.arg = &routed, .step = route};
+    int64_t begin = units_now_ns(), host_ns = 0;
+    run(&rig, VARIANT_FULL, 2, N_STEPS, EXECUTE_KEEP_ALL, &s);
+    int64_t took_ns = units_now_ns() - begin;
+    CHECK_EQ(s.rows.collectives.n, 2 * N_STEPS);
+    for (int i = 0; i < N_STEPS; i++) {
+        int64_t most = 20 * i + 3 > 2 * EVEN ? 20 * i + 3 : 2 * EVEN;
+        CHECK_EQ(s.rows.collectives.rows[2 * i].bytes, 4 * 50);
+        CHECK_EQ(s.rows.collectives.rows[2 * i + 1].bytes, 4 * most);
+        CHECK_EQ(s.rows.stalls.rows[i].wire_bytes, 4 * 50 + 4 * (2 * EVEN - 1 - i));
+        host_ns += s.step[i].host_ns;
+        CHECK(s.step[i].host_ns > 0);
+    }
+    CHECK(host_ns <= took_ns - routed.waited_ns);
+    execute_samples_release(&s);
+    rig_close(&rig);
+}
+
 /* An op that is not launched leaves its stamps, so that whoever waits for it goes on. */
 static void dropped_op(void)
 {
@@ -439,6 +504,7 @@ int main(void)
     gpu_gaps();
     gpu_marks();
     dropped_op();
+    routed_calls();
     exposed_by_hand();
     exposed_at_random();
     return test_end();

@@ -179,14 +179,15 @@ static void check_extents(const struct order *o, const struct model *model)
         for (int j = 0; j < o->touches[i].n; j++) {
             const struct touch *t = &o->touches[i].touch[j];
             CHECK(t->t.offset >= 0 && end_of(t) <= o->plan->bytes[t->t.buffer]);
-            if (t->writes && t->t.buffer == BUFFER_GRADIENT &&
+            if (t->writes && t->t.buffer == BUFFER_GRADIENT && o->plan->ops[i].kind != OP_ZERO &&
                 o->plan->ops[i].phase == PHASE_BACKWARD)
                 gradients += touch_bytes(t);
             if (t->writes && t->t.buffer == BUFFER_PARAMETER)
                 parameters += touch_bytes(t);
         }
     CHECK_EQ(parameters, size * o->plan->n_parameters);
-    if (o->plan->layout.degrees.tp == 1) {
+    if (o->plan->layout.degrees.tp == 1 &&
+        !(o->plan->packed && o->plan->passing[BUFFER_GRADIENT])) {
         int64_t padded = model_padded_vocabulary(model) - model->vocabulary;
         int64_t twice = model->tied ? model->vocabulary : -padded;
         CHECK_EQ(gradients,

@@ -207,6 +207,55 @@ static void test_block(enum routing_kind kind, int top_k, int64_t capacity)
     free(want);
 }
 
+/* ---- told what to choose ---- */
+
+/* Of four rows of equal logits: what is as good within rounding is followed, what is worse is not. */
+static void test_told(void)
+{
+    enum { ROWS = 4, TOKENS = 12, FIRST = 8, EXPERTS = 4, K = 2 };
+    float logits[ROWS * EXPERTS], gates[ROWS * K], share[EXPERTS];
+    int32_t taken[ROWS * K], place[ROWS * K], source[ROWS * EXPERTS], table[2 * TOKENS * K];
+    int32_t first[EXPERTS];
+    double load[EXPERTS + 3] = {0};
+    static const int32_t other[ROWS][K] = {{0, 2}, {0, 3}, {1, 0}, {-1, -1}};
+    static const int32_t expected[ROWS][K] = {{0, 2}, {0, 1}, {0, 1}, {0, 1}};
+    struct kernel_told told = {.experts = table, .tokens = TOKENS, .within = 0.01};
+    struct kernel_context context = {.told = &told};
+    struct op op = {.kind = OP_ROUTE, .layer = 1};
+    void *tensors[] = {logits, taken, place, gates, source, load, share};
+    memset(table, -1, sizeof table);
+    memcpy(table + (TOKENS + FIRST) * K, other, sizeof other);
+    for (int i = 0; i < ROWS * EXPERTS; i++)
+        logits[i] = (float[]){4, 3, 2.99f, 0}[i % EXPERTS];
+    for (int e = 0; e < EXPERTS; e++)
+        first[e] = e * ROWS;
+    op.shape.route = (struct shape_route){.rows = ROWS,
+                                          .all_rows = ROWS,
+                                          .sequence = ROWS,
+                                          .lead = ROWS,
+                                          .parts = 1,
+                                          .experts = EXPERTS,
+                                          .top_k = K,
+                                          .kind = ROUTING_LEARNED,
+                                          .sent = ROWS * EXPERTS,
+                                          .first = first,
+                                          .first_token = FIRST,
+                                          .counted = true};
+    for (int t = 0; t < 7; t++) {
+        op.t[t] = (struct tensor){t + 1, 0};
+        context.base[t + 1] = tensors[t];
+    }
+    kernels_cpu.run[OP_ROUTE](&op, &context, NULL);
+    CHECK(memcmp(taken, expected, sizeof expected) == 0);
+    CHECK_EQ(told.followed, 1);
+    CHECK_EQ(told.refused, 1);
+    CHECK(load[0] == 4 && load[1] == 3 && load[2] == 1 && load[3] == 0);
+    CHECK_NEAR((double)gates[1], 1 / (1 + exp(4 - 2.99)), 1e-6); /* of what was taken */
+    told.within = 1e-4;
+    kernels_cpu.run[OP_ROUTE](&op, &context, NULL);
+    CHECK(taken[1] == 1 && told.followed == 1 && told.refused == 3);
+}
+
 /* ---- definitions ---- */
 
 static void test_definitions(void)
@@ -278,6 +327,7 @@ int main(void)
     test_block(ROUTING_LEARNED, 2, 7);
     test_block(ROUTING_LEARNED, 1, 3);
     test_block(ROUTING_LEARNED, 2, 0);
+    test_told();
     test_definitions();
     test_words();
     return test_end();

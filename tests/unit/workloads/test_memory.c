@@ -122,7 +122,8 @@ static void sizes_of_models(void)
 static void matrices_of_22b(void)
 {
     struct model m = gpt(48, 6144, 64, 51200);
-    struct asked asked = {.ranks = 8, .parallel = "tp=8", .micro_batch = 1};
+    struct asked asked = {
+        .ranks = 8, .parallel = "tp=8", .micro_batch = 1, .unpacked = true}; /* classes apart */
     struct plan plan;
     int64_t n = 0;
     CHECK_EQ(make(&plan, &m, &asked, 3), 0);
@@ -156,6 +157,7 @@ static void activations_of_a_layer(void)
         struct asked asked = {.ranks = cases[i].tp,
                               .parallel = parallel,
                               .micro_batch = 4,
+                              .global_batch = 8, /* twice: gradients stay apart */
                               .recompute = cases[i].recompute,
                               .not_by_rows = !cases[i].by_rows};
         struct model few = gpt(3, 6144, 64, 51200), more = gpt(4, 6144, 64, 51200);

@@ -103,7 +103,17 @@ static void transfers_meet(const struct schedule *s)
     free(head);
 }
 
-/* A receive stands before its slot, a send behind; a post of two is a send and then a receive. */
+/* Where the first slot of that part behind item i stands. */
+static int next_of_part(const struct schedule_item *items, int n, int i)
+{
+    enum schedule_part part = items[i].slot.part;
+    while (++i < n && (items[i].act != ACT_COMPUTE || items[i].slot.part != part))
+        continue;
+    return i;
+}
+
+/* A receive stands before its slot, a send behind; a post of two is a send and then a receive, and ends
+ * as one: so that memory that was sent is free no later than the slot can begin that may want it. */
 static void transfers_in_place(const struct schedule *s)
 {
     for (int stage = 0; stage < s->stages; stage++) {
@@ -121,6 +131,9 @@ static void transfers_in_place(const struct schedule *s)
                 posts++;
                 CHECK(items[i].act == ACT_SEND && items[i + 1].act == ACT_RECEIVE);
                 CHECK(items[i].direction == items[i + 1].direction);
+                int next = next_of_part(items, n, i);
+                CHECK(next < n &&
+                      memcmp(&items[next].slot, &items[i + 1].slot, sizeof items[next].slot) == 0);
             }
         }
         bool middle = stage > 0 && stage < s->stages - 1;

@@ -42,19 +42,28 @@ static void delay_start(void *arg)
     units_sleep_ns(fault->delay_ns);
 }
 
-/* Of sharded state, whose gradients have no arena of their own: the first reduce-scatter of them. */
+static bool sums_gradients(const struct op *op)
+{
+    if (op->kind != OP_COLLECTIVE || op->phase != PHASE_REDUCE)
+        return false;
+    const struct coll *coll = &op->shape.coll.coll;
+    enum axis axis = op->shape.coll.axis;
+    return coll->kind == COLL_REDUCE_SCATTER ||
+           (coll->kind == COLL_ALL_REDUCE && coll->dtype != DTYPE_F64 &&
+            (axis == AXIS_DP || axis == AXIS_DPCP));
+}
+
+/* Where gradients come and go in the arena of activations: the first call that sums some. */
 static bool is_first_gradient(const struct execute *e, const struct op *op)
 {
     if (e->fault.delay_ns <= 0)
         return false;
     if (!e->plan->packed || !e->plan->passing[BUFFER_GRADIENT])
         return op->t[0].buffer == BUFFER_GRADIENT && op->t[0].offset == 0;
-    const struct op *first = e->plan->ops;
-    while (first->kind != OP_COLLECTIVE || first->phase != PHASE_REDUCE ||
-           first->shape.coll.coll.kind != COLL_REDUCE_SCATTER)
-        if (++first == e->plan->ops + e->plan->n_ops)
-            return false;
-    return op == first;
+    for (const struct op *first = e->plan->ops; first <= op; first++)
+        if (sums_gradients(first))
+            return op == first;
+    return false;
 }
 
 static void keep_counted(struct execute *e, const struct op *op, const struct coll *call, int step)

@@ -83,6 +83,8 @@ static int set_layout(struct job *job, const struct options *asked, const char *
     TRY(layout_init(&layout, job->nodes, job->ranks_per_node, 0, &job->degrees));
     job->degrees = layout.degrees;
     job->policy.tp_chunks = job->degrees.tp > 1 ? (int)asked->policy.tp_chunks : 1;
+    bool whole = job->degrees.tp == 1 && job->degrees.pp == 1;
+    job->policy.head_chunks = whole ? (int)asked->policy.head_chunks : 1;
     job->policy.global_batch =
         asked->global_batch ? asked->global_batch : job->degrees.dp * job->policy.micro_batch;
 out:

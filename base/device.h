@@ -124,6 +124,10 @@ struct device_type {
     /* call(arg) when the stream gets here; on "cuda" on a thread of the runtime, where it may call
      * nothing of CUDA. NULL: launch() on a stream that is not the compute stream is the same. */
     void (*notify)(struct device *device, int stream, void (*call)(void *arg), void *arg);
+    /* *to (made fit by pin, below) becomes `value` when the stream gets here, all that it copied to the host
+     * before being there: without a thread of the host, which a stream waits for. False, and nothing
+     * done: this device cannot. NULL: the same. */
+    bool (*tell)(struct device *device, int stream, int32_t *to, int32_t value);
     /* Make host memory (page-aligned) fit for copies that run beside the host. NULL: all is. */
     int (*pin)(struct device *device, void *memory, size_t bytes);
     void (*unpin)(struct device *device, void *memory);

@@ -183,6 +183,7 @@ const struct device_type device_cuda = {
     .prioritise = cuda_prioritise,
     .memory = device_cuda_memory,
     .notify = device_cuda_notify,
+    .tell = device_cuda_tell,
     .pin = device_cuda_pin,
     .unpin = device_cuda_unpin,
 #ifdef SCALESTUDY_CUPTI

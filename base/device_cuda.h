@@ -111,6 +111,7 @@ void device_cuda_download(struct device *device, int stream, void *to, const voi
 void device_cuda_fill(struct device *device, int stream, void *memory, int byte, size_t bytes);
 
 void device_cuda_notify(struct device *device, int stream, void (*call)(void *arg), void *arg);
+bool device_cuda_tell(struct device *device, int stream, int32_t *to, int32_t value);
 int device_cuda_pin(struct device *device, void *memory, size_t bytes);
 void device_cuda_unpin(struct device *device, void *memory);
 

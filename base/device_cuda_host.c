@@ -1,6 +1,7 @@
 /* Host memory of others, and the host's turn in a stream, for copies that run beside training. */
 #include "base/device_cuda.h"
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include "base/err.h"
@@ -11,6 +12,41 @@ void device_cuda_notify(struct device *device, int stream, void (*call)(void *ar
 
     device_cuda_must(cuda, cudaLaunchHostFunc(cuda->streams[stream], call, arg),
                      "cudaLaunchHostFunc");
+}
+
+/* cuStreamWriteValue32, found at run time: programs link with the runtime alone. Before it writes it fences
+ * what the stream wrote before, like __threadfence_system(). */
+typedef CUresult write_value(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+
+static write_value *find_write_value(void)
+{
+    static bool asked;
+    static write_value *found;
+#if CUDART_VERSION >= 12050
+    enum cudaDriverEntryPointQueryResult status = cudaDriverEntryPointSymbolNotFound;
+    void *to = &found;
+    if (!asked && (cudaGetDriverEntryPointByVersion("cuStreamWriteValue32", to, 12000,
+                                                    cudaEnableDefault, &status) != cudaSuccess ||
+                   status != cudaDriverEntryPointSuccess))
+        found = NULL;
+#endif
+    asked = true;
+    return found;
+}
+
+bool device_cuda_tell(struct device *device, int stream, int32_t *to, int32_t value)
+{
+    const struct cuda *cuda = device->state;
+    write_value *write = find_write_value();
+    void *there = NULL;
+
+    if (write == NULL || cudaHostGetDevicePointer(&there, to, 0) != cudaSuccess ||
+        write((CUstream)cuda->streams[stream], (CUdeviceptr)there, (cuuint32_t)value,
+              CU_STREAM_WRITE_VALUE_DEFAULT) != CUDA_SUCCESS) {
+        cudaGetLastError(); /* answered for by the return value */
+        return false;
+    }
+    return true;
 }
 
 int device_cuda_pin(struct device *device, void *memory, size_t bytes)

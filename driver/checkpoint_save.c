@@ -174,15 +174,16 @@ static int open_slot(struct saver *s, int index)
     char name[32];
     slot->saver = s;
     slot->bytes = (int64_t)(CHECKPOINT_ARRAYS * array) + CHECKPOINT_ALIGN;
-    slot->memory = staging_memory((size_t)slot->bytes);
+    size_t whole = (size_t)slot->bytes + CHECKPOINT_ALIGN;
+    slot->memory = staging_memory(whole);
     if (slot->memory == NULL)
-        return fail(FAIL_USAGE, "checkpoint: %lld bytes of host memory to stage in are not there",
-                    (long long)slot->bytes);
+        return fail(FAIL_USAGE, "checkpoint: %zu bytes of host memory to stage in are not there",
+                    whole);
     for (int a = 0; a < CHECKPOINT_ARRAYS; a++)
         slot->staging[a] = (float *)(void *)(slot->memory + (size_t)a * array);
     slot->small = slot->memory + CHECKPOINT_ARRAYS * array;
     if (type->pin != NULL) {
-        int rc = type->pin(&s->config.execute->device, slot->memory, (size_t)slot->bytes);
+        int rc = type->pin(&s->config.execute->device, slot->memory, whole);
         if (rc != 0)
             return rc;
         slot->pinned = true;
@@ -201,6 +202,8 @@ static int open_slot(struct saver *s, int index)
     slot->save.chunks = slot->chunks;
     slot->save.n_chunks = s->n_groups * CHECKPOINT_ARRAYS;
     slot->save.small = slot->small;
+    if (type->tell != NULL)
+        slot->save.arrived = (atomic_int *)(void *)(slot->small + CHECKPOINT_ALIGN);
     slot->save.direct = true;
     slot->save.throttle_bytes_per_s = s->config.throttle_bytes_per_s;
     slot->head = (struct checkpoint_manifest){
@@ -301,8 +304,8 @@ int saver_open(struct saver *s, const struct saver_config *config)
     s->config = *config;
     s->plan = e->plan;
     s->wanted = s->called = s->lazy = s->held = -1;
-    s->group = saver_group_elements(e->device.type);
     checkpoint_shard_make(s->plan, &s->shard);
+    s->group = saver_group_elements(e->device.type, checkpoint_padded(&s->shard));
     s->n_groups = saver_groups(s->plan, e->device.type);
     s->waited = must_alloc((size_t)s->n_groups, sizeof *s->waited);
     TRY(open_place(s));

@@ -70,7 +70,7 @@ struct saver_slot {
     struct checkpoint_chunk *chunks;
     struct checkpoint_manifest head; /* rank 0: of this save */
     char **texts;                    /* rank 0: [world] */
-    unsigned char *memory;           /* [3][padded] elements, then the small block */
+    unsigned char *memory;           /* [3][padded] elements, the small block, what has arrived */
     bool pinned;
     float *staging[CHECKPOINT_ARRAYS];
     unsigned char *small;

@@ -57,6 +57,16 @@ static void notify(struct execute *e, struct saver_slot *slot)
         type->launch(&e->device, e->save_stream, chunk_arrived_as_kernel, slot);
 }
 
+/* Of the first `n` chunks. */
+static void tell(struct execute *e, struct saver_slot *slot, int n)
+{
+    int32_t *to = (int32_t *)(void *)slot->save.arrived;
+    if (e->device.type->tell(&e->device, e->save_stream, to, n))
+        return;
+    for (int i = 0; i < CHECKPOINT_ARRAYS; i++)
+        notify(e, slot);
+}
+
 /* Elements of a shard in [first, first + n) of its image, which is padded. */
 static int64_t elements(const struct saver *s, int64_t first, int64_t n)
 {
@@ -78,8 +88,11 @@ static void copy_groups(struct saver *s, struct saver_slot *slot, int from_group
                 e->device.type->download(
                     &e->device, e->save_stream, slot->staging[a] + chunk->first,
                     from + chunk->first * (int64_t)sizeof(float), (size_t)n * sizeof(float));
-            notify(e, slot);
+            if (slot->save.arrived == NULL)
+                notify(e, slot);
         }
+        if (slot->save.arrived != NULL)
+            tell(e, slot, i);
         if (slot->mode == SAVE_LAZY)
             device_mark(&e->device, e->save_stream, saver_group_stamp(s, g, SAVER_COPIED));
     }

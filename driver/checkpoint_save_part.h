@@ -28,8 +28,8 @@ static inline int saver_group_stamp(const struct saver *s, int group, enum saver
     return s->config.execute->save_stamp + SAVER_STAMPS + SAVER_GROUP_STAMPS * group + (int)which;
 }
 
-/* Elements copied together on this device. */
-int64_t saver_group_elements(const struct device_type *device);
+/* Elements of an array of `padded` that are copied together on this device. */
+int64_t saver_group_elements(const struct device_type *device, int64_t padded);
 int saver_groups(const struct plan *plan, const struct device_type *device);
 /* Groups of a snapshot that go on to the host while the rest of it is still being taken. */
 int saver_groups_ahead(const struct saver *s);

@@ -23,17 +23,22 @@ int save_mode_of(const char *word, size_t length)
 
 /* ---- sizes, before anything is open ---- */
 
-int64_t saver_group_elements(const struct device_type *device)
+/* On a GPU at most 64: each costs the launch thread some calls, and a stream takes about a thousand before
+ * it makes that thread wait. */
+int64_t saver_group_elements(const struct device_type *device, int64_t padded)
 {
-    int64_t bytes = device->runs_host_tasks ? 4 << 20 : 16 << 20;
-    return bytes / (int64_t)sizeof(float);
+    const int64_t unit = (1 << 20) / (int64_t)sizeof(float);
+    int64_t least = 16 * unit, share = (padded + 63) / 64;
+    if (device->runs_host_tasks)
+        return 4 * unit;
+    return share > least ? (share + unit - 1) / unit * unit : least;
 }
 
 int saver_groups(const struct plan *plan, const struct device_type *device)
 {
     struct checkpoint_shard shard;
     checkpoint_shard_make(plan, &shard);
-    int64_t group = saver_group_elements(device), padded = checkpoint_padded(&shard);
+    int64_t padded = checkpoint_padded(&shard), group = saver_group_elements(device, padded);
     checkpoint_shard_release(&shard);
     return (int)((padded + group - 1) / group);
 }
@@ -61,7 +66,7 @@ int64_t saver_bytes(const struct plan *plan)
     checkpoint_shard_make(plan, &shard);
     int64_t padded = checkpoint_padded(&shard);
     checkpoint_shard_release(&shard);
-    return CHECKPOINT_ARRAYS * padded * (int64_t)sizeof(float) + CHECKPOINT_ALIGN;
+    return CHECKPOINT_ARRAYS * padded * (int64_t)sizeof(float) + 2 * CHECKPOINT_ALIGN;
 }
 
 int saver_lazy_allowed(const struct plan *plan)

@@ -319,7 +319,10 @@ struct policy gate_point_policy(const struct gate_reference *reference, const st
     int pp = layout->degrees.pp;
     if (pp > 1) /* once or twice as many micro-batches as stages, or a multiple of that */
         micro = divisor(local / (local % (2 * pp) == 0 ? 2 * pp : pp), 16);
-    return gate_policy(reference, policy, micro);
+    struct policy gate = gate_policy(reference, policy, micro);
+    gate.head_chunks =
+        (int)divisor(micro * (reference->model.sequence / layout->degrees.cp), policy->head_chunks);
+    return gate;
 }
 
 int gate_point(const struct gate_reference *reference, const struct layout *layout,

@@ -28,6 +28,8 @@ void point_policy(const struct job *job, const struct point *point, struct model
     policy->recompute = (enum recompute)job->study.recompute;
     policy->copy_stream = !job->backend.device->runs_host_tasks;
     policy->pack = job->study.pack ? CHOICE_ON : CHOICE_OFF;
+    bool whole = point->degrees.tp == 1 && point->degrees.pp == 1;
+    policy->head_chunks = whole ? (int)job->study.head_chunks : 1;
     policy->bucket_bytes = job->study.bucket;
     policy->overlap_gradients = study_overlaps_gradients(&job->study);
     policy->overlap_parameters = study_overlaps(&job->study, "param");

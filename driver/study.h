@@ -59,6 +59,7 @@ struct study {
     int64_t bucket;          /* --bucket bytes */
     char overlap[64];        /* --overlap grad,param,tp,cp,ep,pp|none */
     int cp_kind;             /* --cp-kind ring|allgather|ulysses: enum cp_kind */
+    int64_t head_chunks;     /* --head-chunks of rows, the logits of one at a time */
     int64_t tp_chunks;       /* --tp-chunks of rows, a product and its call each */
     int64_t shard_stage;     /* --shard-stage 1|2|3 */
     int64_t fsdp_prefetch;   /* --fsdp-prefetch units */

@@ -151,7 +151,7 @@ static void take_head(struct build *b, struct head_activations *head)
     if (!model_has_rms(b->model))
         head->mean_f = build_take_wide(b, BUFFER_ACTIVATION, b->local_rows);
     head->rstd_f = build_take_wide(b, BUFFER_ACTIVATION, b->local_rows);
-    head->logits = build_take(b, BUFFER_ACTIVATION, b->rows * b->vp);
+    head->logits = build_take(b, BUFFER_ACTIVATION, b->rows / b->policy->head_chunks * b->vp);
 }
 
 /* What stages exchange: gradients on their way up, outputs on their way down. */

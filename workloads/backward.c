@@ -31,6 +31,24 @@ static void finish_head(struct build *b)
     build_report(b, last);
 }
 
+/* Product, loss and gradient of some rows after the other: their logits have one place. */
+static void head_in_chunks(struct build *b)
+{
+    int64_t all = b->rows, rows = all / b->policy->head_chunks, size = build_element(b);
+    b->rows = b->local_rows = rows;
+    for (int64_t first = 0; first < all; first += rows) {
+        struct tensor x = build_at(b->ln_f, first * b->h, size);
+        b->phase = PHASE_FORWARD;
+        build_head_rows(b, x, first);
+        b->phase = PHASE_BACKWARD;
+        tensor_column_grad(b, b->logits, x, build_head_weight(b), -1,
+                           build_at(b->narrow, first * b->h, size), b->v);
+    }
+    b->rows = b->local_rows = all;
+    if (b->last_micro)
+        build_reduce_loss(b);
+}
+
 /* Its weights' gradient is made at once: logits are too large to be kept for later. */
 static void head_grad(struct build *b)
 {
@@ -39,7 +57,10 @@ static void head_grad(struct build *b)
         build_use_head(b);
         x = b->ln_f;
     }
-    tensor_column_grad(b, b->logits, x, build_head_weight(b), -1, b->narrow, b->v);
+    if (b->policy->head_chunks > 1)
+        head_in_chunks(b);
+    else
+        tensor_column_grad(b, b->logits, x, build_head_weight(b), -1, b->narrow, b->v);
     norm_grad(
         b,
         &(struct norm){

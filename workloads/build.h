@@ -339,6 +339,9 @@ void build_attention(struct build *b, const struct layer_activations *a);
 void build_activation(struct build *b, const struct layer_activations *a); /* fc to mlp */
 void build_rotary(struct build *b, struct tensor qkv, bool inverse);
 int build_head_weight(const struct build *b);
+
+/* Logits and loss of b->rows rows: x holds them, `first` is the first of them in the micro-batch. */
+void build_head_rows(struct build *b, struct tensor x, int64_t first);
 int64_t build_qkv_valid(const struct build *b); /* rows of the qkv matrix that this rank counts */
 struct shape_rows build_embed_shape(const struct build *b);
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -105,14 +106,35 @@ static void hash_chunk(struct hasher *hasher, const struct checkpoint_save *save
 
 /* ---- one save ---- */
 
+/* As the giver declared them, or the device has left word. */
+static int ready_of(const struct checkpoint_save *save)
+{
+    int told = save->arrived != NULL ? atomic_load(save->arrived) : 0;
+    return told > save->ready ? told : save->ready;
+}
+
+static void wait_for_chunks(struct checkpoint_writer *writer, const struct checkpoint_save *save)
+{
+    struct timespec until;
+    if (save->arrived == NULL) {
+        pthread_cond_wait(&writer->changed, &writer->lock);
+        return;
+    }
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 200000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&writer->changed, &writer->lock, &until);
+}
+
 /* Chunks that may be written: more than `least`, waited for when `wait`. -1: the save was given up. */
 static int await_ready(struct checkpoint_writer *writer, struct checkpoint_save *save, int least,
                        bool wait)
 {
     pthread_mutex_lock(&writer->lock);
-    while (wait && save->ready <= least && save->code == 0)
-        pthread_cond_wait(&writer->changed, &writer->lock);
-    int ready = save->code == 0 ? save->ready : -1;
+    while (wait && ready_of(save) <= least && save->code == 0)
+        wait_for_chunks(writer, save);
+    int ready = save->code == 0 ? ready_of(save) : -1;
     pthread_mutex_unlock(&writer->lock);
     return ready;
 }
@@ -307,6 +329,8 @@ static void queue_job(struct checkpoint_writer *writer, struct job job)
 void checkpoint_writer_give(struct checkpoint_writer *writer, struct checkpoint_save *save)
 {
     save->ready = save->code = 0;
+    if (save->arrived != NULL)
+        atomic_store(save->arrived, 0);
     save->done = false;
     save->quarter_ns = save->three_quarters_ns = save->begin_ns = save->end_ns = 0;
     save->posted_ns = save->landed_ns = save->given_bytes = save->landed_bytes = 0;

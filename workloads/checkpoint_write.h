@@ -17,6 +17,7 @@
 #ifndef WORKLOADS_CHECKPOINT_WRITE_H
 #define WORKLOADS_CHECKPOINT_WRITE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -40,6 +41,9 @@ struct checkpoint_save {
     const void *small;                     /* CHECKPOINT_ALIGN bytes, aligned */
     bool direct;                           /* try O_DIRECT */
     int64_t throttle_bytes_per_s;          /* tests: a slow disk; 0: none */
+    /* Where a device counts chunks that hold their bytes, in order, instead of checkpoint_writer_ready();
+     * looked at five times in a millisecond. The giver's memory; NULL: there is none. */
+    atomic_int *arrived;
 
     /* The writer's; valid when checkpoint_save_done(). */
     uint64_t *hash; /* [n_parts][CHECKPOINT_ARRAYS]; the giver's memory */

@@ -171,6 +171,7 @@ static double compute_ops(const struct model *m, const struct degrees *d, const 
     else if (p->recompute == RECOMPUTE_MLP)
         again = layers_again;
     double outside = 1 + 1 + 1 + chunks + 1 + chunks + 1 + 1 + 1; /* input ... embed-grad */
+    outside += 4.0 * (p->head_chunks - 1); /* product, loss, dx, dW of each more */
     return (double)m->layers * (forward + backward) + again + outside + (d->tp > 1 ? 1 : 0) +
            stage_ops(m, d, p);
 }

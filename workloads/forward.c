@@ -217,14 +217,15 @@ static void class_stats(struct build *b)
     build_await(b, build_collective(b, &call, b->last));
 }
 
-static void loss(struct build *b)
+/* Of b->rows of the micro-batch, from row `first` on. */
+static void loss(struct build *b, int64_t first)
 {
     if (b->tp > 1)
         class_stats(b);
     struct op op = build_op(b, OP_CROSS_ENTROPY);
     op.t[0] = b->logits;
-    op.t[1] = build_batch(b, b->micro)->targets;
-    op.t[2] = build_batch(b, b->micro)->mask;
+    op.t[1] = build_at(build_batch(b, b->micro)->targets, first, (int64_t)sizeof(int32_t));
+    op.t[2] = build_at(build_batch(b, b->micro)->mask, first, 1);
     op.t[3] = build_scalar(SCALAR_LOSS_SUM);
     op.t[4] = b->all_stats;
     op.shape.rows = (struct shape_rows){.rows = b->rows,
@@ -233,8 +234,12 @@ static void loss(struct build *b)
                                         .first_column = b->v_first,
                                         .parts = b->tp > 1 ? b->tp : 0};
     build_add(b, &op);
-    if (b->last_micro)
-        build_reduce_loss(b);
+}
+
+void build_head_rows(struct build *b, struct tensor x, int64_t first)
+{
+    tensor_column(b, x, build_head_weight(b), -1, b->logits, b->v);
+    loss(b, first);
 }
 
 static void head_and_loss(struct build *b)
@@ -243,8 +248,10 @@ static void head_and_loss(struct build *b)
     norm(b,
          &(struct norm){b->ln_f_w, b->ln_f_b, b->x_out, residual_before(b, (int)b->model->layers),
                         b->ln_f, b->mean_f, b->rstd_f});
-    tensor_column(b, b->ln_f, build_head_weight(b), -1, b->logits, b->v);
-    loss(b);
+    if (b->policy->head_chunks == 1) /* else they follow in backward, part by part */
+        build_head_rows(b, b->ln_f, 0);
+    if (b->last_micro && b->policy->head_chunks == 1)
+        build_reduce_loss(b);
     if (b->pipe.schedule.stages > 1)
         build_done_head(b);
 }

@@ -227,6 +227,7 @@ static int try_tuple(struct walk *w, const struct degrees *degrees)
     if (!keeps(fixed->dp, w->degrees.dp))
         return 0;
     w->policy = ask->policy;
+    w->policy.head_chunks = w->degrees.tp == 1 && w->degrees.pp == 1 ? ask->policy.head_chunks : 1;
     w->policy.tp_chunks = w->degrees.tp > 1 ? ask->policy.tp_chunks : 1;
     return vary_policy(w);
 }

@@ -48,6 +48,7 @@ int policy_choose(struct policy *policy, const struct policy_choice *choice)
     policy->recompute = (enum recompute)choice->recompute;
     policy->recompute_every = (int)choice->recompute_every;
     policy->pack = choice->pack ? CHOICE_ON : CHOICE_OFF;
+    policy->head_chunks = (int)choice->head_chunks;
     policy->bucket_bytes = choice->bucket;
     policy->overlap_gradients = policy_overlaps(choice->overlap, "grad");
     policy->overlap_parameters = policy_overlaps(choice->overlap, "param");

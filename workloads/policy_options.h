@@ -24,6 +24,8 @@
      "of so many layers the first is recomputed; 1: all"},                                         \
     {"pack", 0, OPT_BOOL, AT(pack), "on", 0, 0, NULL, "",                                         \
      "values that never live together share memory; nothing else of a step changes"},              \
+    {"head-chunks", 0, OPT_INT, AT(head_chunks), "1", 1, 64, NULL, "",                              \
+     "rows whose logits are there at once are cut into so many parts; with tp and pp 1"},          \
     {"bucket", 0, OPT_BYTES, AT(bucket), "25M", 4, OPT_NO_MAX, NULL, "",                           \
      "gradient bytes of one all-reduce"},                                                          \
     {"overlap", 0, OPT_TEXT, AT(overlap), "grad,param,tp,cp,ep,pp", 0, 0, NULL,                       \
@@ -59,7 +61,7 @@ struct policy_choice {
     int recompute;
     int64_t recompute_every;
     bool pack;
-    int64_t bucket;
+    int64_t head_chunks, bucket;
     char overlap[64];
     int cp_kind;
     int64_t tp_chunks;

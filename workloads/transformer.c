@@ -22,6 +22,7 @@ void policy_defaults(struct policy *policy, const struct model *model)
                               .overlap_expert = true,
                               .overlap_pipeline = true,
                               .routing = {.kind = ROUTING_BALANCED, .balance = 0.01f},
+                              .head_chunks = 1,
                               .tp_chunks = 1,
                               .sequence_parallel = true,
                               .recompute_every = 1,
@@ -107,6 +108,25 @@ static int pipeline_check(const struct model *model, const struct layout *layout
     return schedule_check(&schedule, model->layers);
 }
 
+static int check_head(const struct model *model, const struct layout *layout,
+                      const struct policy *policy)
+{
+    const struct degrees *d = &layout->degrees;
+    int64_t rows = policy->micro_batch * (model->sequence / d->cp);
+    int n = policy->head_chunks;
+    if (n > 1 && (d->tp > 1 || d->pp > 1))
+        return fail(FAIL_USAGE,
+                    "head-chunks: %d parts of the head with tp=%d and pp=%d, which cut it already; "
+                    "choose 1",
+                    n, d->tp, d->pp);
+    if (n < 1 || rows % n != 0)
+        return fail(FAIL_USAGE,
+                    "head-chunks: %lld rows of a micro-batch do not split into %d parts; choose a "
+                    "divisor",
+                    (long long)rows, n);
+    return 0;
+}
+
 int transformer_check(const struct model *model, const struct layout *layout,
                       const struct policy *policy)
 {
@@ -133,6 +153,7 @@ int transformer_check(const struct model *model, const struct layout *layout,
     TRY(model_check(model));
     TRY(context_check(model, layout, policy));
     TRY(tensor_check(model, layout, policy));
+    TRY(check_head(model, layout, policy));
     TRY(shard_check(layout, policy));
     TRY(check_size(model, policy, policy->global_batch / unit));
     TRY(pipeline_check(model, layout, policy));

@@ -50,6 +50,8 @@ struct policy {
     bool overlap_tensor;     /* tp: calls beside the products that do not need them */
     bool overlap_expert;     /* ep: rows travel beside shared experts and the router's gradient */
     bool overlap_pipeline;   /* pp: a stage computes while what it has sent is on its way */
+    int head_chunks;         /* tp = pp = 1: rows of the head, product to gradient of one part after
+                                the other, so that logits of one part are there at once */
     int tp_chunks;           /* tp: a product and its call are cut into so many chunks of rows */
     bool sequence_parallel;  /* tp > 1: norms and residuals are split by rows */
     enum recompute recompute;

@@ -25,6 +25,7 @@ static void visit_policies(struct gate *gate, struct degrees *d, int ranks)
                 p.recompute = (enum recompute)recompute;
                 p.recompute_every = 1 + a % 2;
                 p.sequence_parallel = rows;
+                p.head_chunks = d->tp * d->pp == 1 ? 1 + i % 2 : 1;
                 p.tp_chunks = d->tp > 1 ? 1 + i % 2 : 1;
                 p.overlap_gradients = i % 3 != 0;
                 p.overlap_expert = i % 2 == 0;

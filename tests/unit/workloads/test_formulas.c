@@ -96,7 +96,7 @@ static struct activation_sizes measure_activations(const struct model *m, const 
     bool gpt2 = m->style == MODEL_GPT2;
     int64_t matrix = aligned(local * m->hidden * e);
     int64_t statistics = (gpt2 ? 2 : 1) * aligned(local * 4);
-    int64_t logits = aligned(rows * model_padded_vocabulary(m) / tp * e);
+    int64_t logits = aligned(rows / p->head_chunks * model_padded_vocabulary(m) / tp * e);
     return (struct activation_sizes){
         .layer = 3 * matrix + 2 * statistics + aligned(rows * (q + 2 * kv) * e) +
                  aligned(rows * f * (gpt2 ? 1 : 2) * e) + aligned(rows * f * e),
@@ -177,6 +177,7 @@ static int check_case(const struct model *model, int i)
     random_policy(&policy, model, i, dp * pp);
     policy.cp_kind = (enum cp_kind)pick(i, "cp-kind", 3);
     policy.overlap_context = pick(i, "overlap cp", 2);
+    policy.head_chunks = tp * pp == 1 ? 1 << pick(i, "head", 3) : 1;
     policy.tp_chunks = tp > 1 ? 1 + pick(i, "chunks", 2) : 1;
     if (layout_init(&layout, 1, ranks, 0, &degrees) != 0 ||
         add_up(&sums, model, &policy, &layout.degrees, ranks) != 0) {

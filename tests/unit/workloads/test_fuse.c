@@ -31,6 +31,7 @@ static void make(struct plan *plan, const struct asked *a)
     policy.global_batch = 2 * layout.degrees.dp * policy.micro_batch;
     policy.dtype = a->fp32 ? DTYPE_F32 : DTYPE_BF16;
     policy.recompute = a->recompute;
+    policy.head_chunks = layout.degrees.tp * layout.degrees.pp == 1 && a->ranks % 2 == 0 ? 2 : 1;
     policy.tp_chunks = a->chunks > 0 ? a->chunks : 1;
     CHECK_EQ(transformer_plan(plan, &model, &layout, &policy), 0);
 }

@@ -69,6 +69,8 @@ static int make(struct plan *plan, const struct which *w, int rank)
     policy.schedule = w->schedule;
     policy.virtual_stages = w->schedule == SCHEDULE_INTERLEAVED ? 2 : 1;
     policy.cp_kind = w->cp_kind;
+    policy.head_chunks =
+        layout.degrees.tp * layout.degrees.pp == 1 && w->ranks % 2 == 0 ? w->ranks : 1;
     policy.tp_chunks = w->tp_chunks > 0 ? w->tp_chunks : 1;
     policy.overlap_gradients = policy.overlap_parameters = !w->no_overlap;
     policy.overlap_tensor = policy.overlap_context = !w->no_overlap;

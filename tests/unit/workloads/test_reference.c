@@ -149,6 +149,7 @@ struct variant {
     enum recompute recompute;
     int every;
     bool copy_stream;
+    int head_chunks;
 };
 
 static int make_plan(struct plan *plan, struct model *model, const struct training *training,
@@ -166,6 +167,7 @@ static int make_plan(struct plan *plan, struct model *model, const struct traini
     policy.recompute = variant->recompute;
     policy.recompute_every = variant->every;
     policy.copy_stream = variant->copy_stream;
+    policy.head_chunks = variant->head_chunks;
     policy.lr = 1e-3f;
     policy.lr_min = 1e-4f;
     policy.warm_up = 2;
@@ -230,10 +232,10 @@ static void check_training(const struct training *training, const struct variant
 
 int main(void)
 {
-    static const struct variant variants[] = {{BATCH, RECOMPUTE_NONE, 1, false},
-                                              {2, RECOMPUTE_FULL, 3, true},
-                                              {1, RECOMPUTE_SELECTIVE, 2, false},
-                                              {2, RECOMPUTE_MLP, 1, false}};
+    static const struct variant variants[] = {{BATCH, RECOMPUTE_NONE, 1, false, 1},
+                                              {2, RECOMPUTE_FULL, 3, true, 4},
+                                              {1, RECOMPUTE_SELECTIVE, 2, false, 2},
+                                              {2, RECOMPUTE_MLP, 1, false, 1}};
     static const struct training trainings[] = {{"tiny", "tiny", NULL},
                                                 {"tiny-llama", "tiny-llama", NULL},
                                                 {"tiny-moe", "tiny-moe", "1"},

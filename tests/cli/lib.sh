@@ -51,9 +51,11 @@ check() {
     fi
 }
 
-# run COMMAND...: keep its status in $status and its output for the expect_* below.
+# run COMMAND...: keep its status in $status and its output for the expect_* below. CLI_TRACE=1 in the
+# environment says each command as it begins: where a test is, when it takes long.
 run() {
     command_line="$*"
+    [ -z "${CLI_TRACE:-}" ] || echo "$SECONDS s: $command_line" >&2
     "$@" >"$scratch/stdout" 2>"$scratch/stderr" </dev/null
     status=$?
 }

@@ -134,6 +134,9 @@ static void print_text(const struct fit_answer *answer)
                answer->differs);
     printf("# rank: the rank that holds most; room: what is left, below 0 what is missing; wire: "
            "sent by a rank in a step; again: FLOPs recomputed\n");
+    printf("# act: all that passes in a step and shares its bytes (--pack): gradients too where "
+           "they are "
+           "sharded, or made in one micro-batch\n");
     print_choices(answer, n_fit);
     print_levers(answer);
 }

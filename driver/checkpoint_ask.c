@@ -238,6 +238,9 @@ static int check_apart(const struct job *job, const char *root)
         root, from);
 }
 
+/* For a folder that another has: behind a killed launch, whose disk may be slow, and else. */
+enum { HOLD_S = 3, HOLD_BEHIND_KILLED_S = 60 };
+
 static int check_root(const struct job *job, const struct point *point, int64_t start)
 {
     char root[CHECKPOINT_PATH];
@@ -255,7 +258,7 @@ static int check_root(const struct job *job, const struct point *point, int64_t 
     }
     TRY(checkpoint_place_shared(root, job->rank, job->world, &sees));
     if (job->rank == 0)
-        rc = checkpoint_place_hold(root, &held);
+        rc = checkpoint_place_hold(root, goes_on ? HOLD_BEHIND_KILLED_S : HOLD_S, &held);
     if (held >= 0)
         close(held);
     TRY(agree_quietly(rc, job->world));

@@ -129,9 +129,9 @@ out:
 
 /* ---- nobody else saves there ---- */
 
-int checkpoint_place_hold(const char *folder, int *held)
+int checkpoint_place_hold(const char *folder, int seconds, int *held)
 {
-    const int tries = 30;
+    const int tries = 10 * seconds;
     *held = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int i = 0; *held >= 0 && i < tries; i++) {
         if (flock(*held, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)

@@ -28,10 +28,11 @@ const char *checkpoint_place_doubt(const char *type);
 int checkpoint_place_shared(const char *folder, int rank, const void *comm, bool *sees);
 
 /*
- * For one process at a time, as long as *held stays open (-1: there is nothing to close). FAIL_USAGE where another has it
- * for longer than one that was killed takes to end. Where the file system knows no locks all may have it.
+ * For one process at a time, as long as *held stays open (-1: there is nothing to close). FAIL_USAGE where another still
+ * has it after `seconds`: one that was killed ends when its write to the disk does. Where the file system knows no locks
+ * all may have it.
  */
-int checkpoint_place_hold(const char *folder, int *held);
+int checkpoint_place_hold(const char *folder, int seconds, int *held);
 
 /* Memory that this host could give now (MemAvailable), 0: unknown. */
 int64_t checkpoint_place_memory(void);

@@ -278,7 +278,7 @@ static int open_place(struct saver *s)
     int rc = 0;
     TRY(checkpoint_place_shared(root, s->plan->layout.rank, s->config.parent, &s->sees_root));
     if (s->plan->layout.rank == 0)
-        rc = checkpoint_place_hold(root, &s->held);
+        rc = checkpoint_place_hold(root, 3, &s->held);
     TRY(agree_quietly(rc, s->config.parent));
     checkpoint_place_type(root, s->file_system, sizeof s->file_system);
     if (s->plan->layout.rank == 0 || !s->sees_root)

@@ -72,6 +72,7 @@ struct saver_slot {
     char **texts;                    /* rank 0: [world] */
     unsigned char *memory;           /* [3][padded] elements, the small block, what has arrived */
     bool pinned;
+    int notified; /* chunks, by the host, since the device would not tell */
     float *staging[CHECKPOINT_ARRAYS];
     unsigned char *small;
     int64_t step, call_begin_ns, call_end_ns,

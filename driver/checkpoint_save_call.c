@@ -61,9 +61,9 @@ static void notify(struct execute *e, struct saver_slot *slot)
 static void tell(struct execute *e, struct saver_slot *slot, int n)
 {
     int32_t *to = (int32_t *)(void *)slot->save.arrived;
-    if (e->device.type->tell(&e->device, e->save_stream, to, n))
+    if (slot->notified == 0 && e->device.type->tell(&e->device, e->save_stream, to, n))
         return;
-    for (int i = 0; i < CHECKPOINT_ARRAYS; i++)
+    for (; slot->notified < n; slot->notified++)
         notify(e, slot);
 }
 
@@ -164,6 +164,7 @@ static void call(struct saver *s, struct saver_slot *slot, int step)
     const struct device_type *type = e->device.type;
     int base = e->save_stamp;
     slot->state = SAVE_CALLED;
+    slot->notified = 0;
     slot->head.about = s->config.about;
     checkpoint_terms_add(&slot->head.about, "mode", save_mode_name(slot->mode));
     checkpoint_writer_give(s->writer, &slot->save);

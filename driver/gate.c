@@ -315,7 +315,8 @@ struct policy gate_point_policy(const struct gate_reference *reference, const st
                                 const struct policy *policy, bool accumulate)
 {
     int64_t local = reference->batch / layout->degrees.dp;
-    int64_t micro = divisor(local, accumulate && local / 2 < 16 ? local / 2 : 16);
+    int64_t most = accumulate ? 16 : 128; /* with one micro-batch gradients lie elsewhere */
+    int64_t micro = divisor(local, accumulate && local / 2 < most ? local / 2 : most);
     int pp = layout->degrees.pp;
     if (pp > 1) /* once or twice as many micro-batches as stages, or a multiple of that */
         micro = divisor(local / (local % (2 * pp) == 0 ? 2 * pp : pp), 16);

@@ -120,7 +120,8 @@ static int make(struct execute *e, const struct execute_config *config, const st
     int rc = 0, told = 0;
     close_comms(e);
     for (int i = 0; i < e->plan->n_channels && e->device.type->prioritise != NULL; i++)
-        TRY(e->device.type->prioritise(&e->device, 1 + i, !row->beside));
+        rc = rc ? rc : e->device.type->prioritise(&e->device, 1 + i, !row->beside);
+    TRY(agree_quietly(rc, config->parent));
     config->backend->comm->set_up(&row->setup);
     TRY(execute_open_comms(e, config, e->comm, &e->n_comms));
     if (row->enrolment == ENROL_WINDOWS)

@@ -3,6 +3,7 @@
  * learned router in bf16 passes though rounding chooses other experts, and fails with the worst ones. */
 #include "tests/test.h"
 
+#include <math.h>
 #include <mpi.h>
 #include <stdlib.h>
 
@@ -127,15 +128,31 @@ static void worst_experts(const struct op *op, struct kernel_context *context, v
     kernels_cpu.run[OP_ROUTE](op, context, native);
 }
 
+/* AdamW that spoils what has so weak a gradient that its first step is not compared, but for its length. */
+static void spoils_weak(const struct op *op, struct kernel_context *context, void *native)
+{
+    float *master = tensor_at(context, op->t[0]);
+    const float *g = tensor_at(context, op->t[1]);
+    int64_t n = op->shape.optimizer.n;
+    double sum = 0;
+    kernels_cpu.run[OP_ADAMW](op, context, native);
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)g[i] * (double)g[i];
+    for (int64_t i = 0; i < n; i++)
+        if (g[i] != 0 && fabs((double)g[i]) < 0.05 * sqrt(sum / (double)n))
+            master[i] = NAN;
+}
+
 static void learned_routing(void)
 {
     struct model experts;
     struct routing routing;
     struct gate_shape shape = {1, 1, 1};
-    struct kernel_set wrong = kernels_cpu;
+    struct kernel_set wrong = kernels_cpu, spoiling = kernels_cpu;
     double followed = 0;
     char why[512] = "";
     wrong.run[OP_ROUTE] = worst_experts;
+    spoiling.run[OP_ADAMW] = spoils_weak;
     CHECK_EQ(model_load(&experts, "tiny-moe"), 0);
     routing_defaults(&routing);
     CHECK_EQ(routing_parse("learned", "auto", &routing), 0);
@@ -150,6 +167,8 @@ static void learned_routing(void)
             double none = 0;
             CHECK_EQ(routed_verdict(&routed, &wrong, &none, why, sizeof why), FAIL_WRONG);
             CHECK(rank > 0 || strstr(why, "routing of step 1") != NULL);
+            CHECK_EQ(routed_verdict(&routed, &spoiling, &none, why, sizeof why), FAIL_WRONG);
+            CHECK(rank > 0 || strstr(why, "update of") != NULL);
         }
         gate_reference_release(&routed);
     }

@@ -62,6 +62,9 @@ static bool is_tied(const struct shape_route *s, const float *logits, const int3
 static bool is_as_good(const struct shape_route *s, const float *logits, const int32_t *taken,
                        double noise)
 {
+    for (int j = 0; j < s->top_k; j++)
+        if (taken[j] < 0 || taken[j] >= s->experts || has(taken, j, taken[j]))
+            return false; /* no experts, or one of them twice */
     double worst = INFINITY, best = -INFINITY;
     for (int32_t e = 0; e < s->experts; e++)
         if (has(taken, s->top_k, e))

@@ -114,6 +114,27 @@ static const struct goodput_save_cost *measured_at(const struct goodput_known *k
     return NULL;
 }
 
+/* x, with the relative ends that `like` has. */
+static struct stats_interval like(double x, const struct stats_interval *like)
+{
+    double scale = like->value > 0.0 ? x / like->value : (double)NAN;
+    return (struct stats_interval){x, like->low * scale, like->high * scale, like->n};
+}
+
+/* What an option says the state has is not what was saved there: seconds are those of other bytes. */
+static bool other_bytes(const struct goodput_known *k, const struct goodput_save_cost *c)
+{
+    return c && k->bytes_source == FROM_ASSUMED && k->bytes != c->bytes;
+}
+
+/* What c took of its bytes, at the same rate of those that are asked for. */
+static struct goodput_figure by_rate(const struct goodput_known *k,
+                                     const struct goodput_save_cost *c,
+                                     const struct stats_interval *took)
+{
+    return figure(like(took->value * (k->bytes / c->bytes), took), FROM_CARRIED);
+}
+
 static struct goodput_figure complete_at(const struct goodput_known *k, double nodes)
 {
     const struct goodput_save_cost *c = measured_at(k, nodes);
@@ -121,20 +142,15 @@ static struct goodput_figure complete_at(const struct goodput_known *k, double n
         return goodput_figure_given(k->given.complete_s);
     if (k->has_storage && k->storage.assumed)
         return figure(goodput_storage_seconds(&k->storage, nodes, k->bytes), FROM_ASSUMED);
-    if (c)
+    if (c && !other_bytes(k, c))
         return figure(c->complete_s, FROM_MEASURED);
     if (k->has_storage)
         return figure(goodput_storage_seconds(&k->storage, nodes, k->bytes), FROM_FITTED);
+    if (c)
+        return by_rate(k, c, &c->complete_s);
     if (isfinite(k->given.blocked_s)) /* taken as synchronous */
         return goodput_figure_given(k->given.blocked_s);
     return figure(unknown, FROM_NONE);
-}
-
-/* x, with the relative ends that `like` has. */
-static struct stats_interval like(double x, const struct stats_interval *like)
-{
-    double scale = like->value > 0.0 ? x / like->value : (double)NAN;
-    return (struct stats_interval){x, like->low * scale, like->high * scale, like->n};
 }
 
 static struct goodput_figure blocked_at(const struct goodput_known *k, const struct goodput_at *at)
@@ -143,11 +159,14 @@ static struct goodput_figure blocked_at(const struct goodput_known *k, const str
     bool sync = strcmp(k->mode, "sync") == 0; /* blocks until it is published, whenever that is */
     if (isfinite(k->given.blocked_s))
         return goodput_figure_given(k->given.blocked_s);
-    if (c && !(sync && at->complete.source == FROM_ASSUMED))
+    bool scaled = other_bytes(k, c);
+    if (c && !scaled && !(sync && at->complete.source == FROM_ASSUMED))
         return figure(c->blocked_s, FROM_MEASURED);
     if (k->n_costs == 0) /* nothing says that training goes on meanwhile */
         return at->complete;
-    const struct goodput_save_cost *most = &k->costs[k->n_costs - 1];
+    if (scaled && !sync)
+        return by_rate(k, c, &c->blocked_s);
+    const struct goodput_save_cost *most = scaled ? c : &k->costs[k->n_costs - 1];
     if (sync)
         return figure(like(at->complete.x.value * most->blocked_s.value / most->complete_s.value,
                            &at->complete.x),

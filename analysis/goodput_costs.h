@@ -11,7 +11,9 @@
  *   d_b = blocked + inflation, d_c = complete
  *
  * The bytes of a save are those of the training state and do not change with N: as measured, else
- * 12 a parameter (fp32 master and two moments) as the plan of any layout has them. D and R are means
+ * 12 a parameter (fp32 master and two moments) as the plan of any layout has them. Where an option gives other
+ * bytes than N nodes saved, what was measured there is a rate and no time: complete(N) is fitted or, without a
+ * fit, carried by that rate, and so is blocked(N). D and R are means
  * over failures that somebody noted; where none was, R is from the begin of the next launch's program and D is not
  * known. They are those of failures on N nodes, else over all failures of the kind (carried). The step is measured on N
  * nodes, or from three node counts on what the laws of the curve forecast (forecast.h: at most 4 times the
@@ -29,7 +31,7 @@ enum goodput_source {
     FROM_NONE,     /* not known */
     FROM_MEASURED, /* on this node count */
     FROM_FITTED,   /* by a law over node counts */
-    FROM_CARRIED,  /* measured on another one, taken as it is */
+    FROM_CARRIED,  /* measured on another one, taken as it is; or of other bytes, by its rate */
     FROM_FORMULA,  /* from the plan */
     FROM_ASSUMED,  /* from an option */
 };

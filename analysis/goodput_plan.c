@@ -186,6 +186,8 @@ static double most_regret(const struct goodput_row *row)
 {
     static const enum corner ends[] = {BEST, WORST};
     double most = 0.0;
+    if (isnan(row->mtbf_s.low) != isnan(row->mtbf_s.high))
+        return (double)NAN; /* the truth may lie as far off as it likes */
     for (int law = 0; law < 2; law++)
         for (int costs = 0; costs < 2; costs++)
             most = fmax(most, loss_at(row, ends[law], ends[costs]));

@@ -44,7 +44,7 @@ struct goodput_row {
     int n_choices; /* the optima, then those that the study and the options name */
     struct goodput_choice choices[GOODPUT_CHOICES];
     int best;            /* index into choices: steps where the step is known, else async */
-    double regret;       /* NaN: nothing has an interval */
+    double regret;       /* NaN: nothing has an interval, or MTBF one end alone */
     double in_steps;     /* useful share of a step's time, as a run measured; NaN */
     double tokens_per_s; /* that are kept at `best`; NaN */
 };

@@ -428,7 +428,7 @@ enum { RECORD_SCHEMA = 4, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(i64, loading_ns, "ns", "it began to load the state")                                         \
     X(i64, loaded_ns, "ns", "the state was there")                                                 \
     X(i64, first_step_ns, "ns", "end of the first step that it made")                              \
-    X(i64, caught_up_ns, "ns", "as many steps were done as before the failure")                    \
+    X(i64, caught_up_ns, "ns", "end of the block whose steps reach reached_step again")            \
     X(i64, reached_step, "", "steps done before the failure")                                      \
     X(i64, resumed_step, "", "steps that the loaded state had")                                    \
     X(i64, lost_steps, "", "whole steps to be done again")                                         \

@@ -17,6 +17,8 @@ static void say_cause(const struct wall_launch *l, struct recovery_row *row)
     memcpy(row->moment, moment, sizeof row->moment);
 }
 
+/* Intervals are of blocks: the end of the one that has the step. Rows of single steps of pieces that were
+ * written are in no memory any more. */
 static int64_t caught_up(const struct wall_rows *rows, int launch, int64_t reached)
 {
     for (int64_t i = 0; i < rows->n; i++) {

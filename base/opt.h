@@ -56,6 +56,14 @@ void opt_defaults(const struct opt *table, size_t n_rows, void *base);
 int opt_argv(const struct opt *table, size_t n_rows, void *base, int argc, char **argv,
              int *first_operand, bool *help);
 
+/* The same, and given[i], of n_rows, becomes true where argv named row i; others are left as they are. */
+int opt_argv_given(const struct opt *table, size_t n_rows, void *base, int argc, char **argv,
+                   int *first_operand, bool *help, bool *given);
+
+/* Of rows that were given, none is an empty text: FAIL_USAGE names the first. An unset variable of a shell is
+ * no way to say that an option is left out. */
+int opt_not_empty(const struct opt *table, size_t n_rows, const void *base, const bool *given);
+
 /*
  * Write the defaults, then what a flat YAML mapping says (an OPT_TEXTS row also takes a list).
  * Messages begin "FILE:LINE: ". Fails with FAIL_FILE when it cannot be read or is no such mapping,

@@ -82,16 +82,15 @@ static int take(const struct opt *row, void *base, bool *seen, int argc, char **
         bool value_follows = optind < argc && opt_switch(argv[optind]) >= 0;
         text = value_follows ? argv[optind++] : "on";
     }
-    if (row->type != OPT_TEXTS)
-        return opt_set(row, base, text, where);
-    if (!*seen) /* argv replaces what a file said, and adds to itself */
+    if (row->type == OPT_TEXTS && !*seen) /* argv replaces what a file said, and adds to itself */
         memset((char *)base + row->offset, 0, row->size);
     *seen = true;
-    return opt_add(row, base, text, where);
+    return row->type == OPT_TEXTS ? opt_add(row, base, text, where)
+                                  : opt_set(row, base, text, where);
 }
 
-int opt_argv(const struct opt *table, size_t n_rows, void *base, int argc, char **argv,
-             int *first_operand, bool *help)
+int opt_argv_given(const struct opt *table, size_t n_rows, void *base, int argc, char **argv,
+                   int *first_operand, bool *help, bool *given)
 {
     struct words words;
     words_make(table, n_rows, &words);
@@ -114,7 +113,29 @@ int opt_argv(const struct opt *table, size_t n_rows, void *base, int argc, char 
         }
     }
     *first_operand = optind;
+    for (size_t i = 0; i < n_rows; i++)
+        given[i] |= seen[i];
     free(seen);
     words_release(&words);
     return rc;
+}
+
+int opt_argv(const struct opt *table, size_t n_rows, void *base, int argc, char **argv,
+             int *first_operand, bool *help)
+{
+    bool *given = must_alloc(n_rows, sizeof *given);
+    int rc = opt_argv_given(table, n_rows, base, argc, argv, first_operand, help, given);
+    free(given);
+    return rc;
+}
+
+int opt_not_empty(const struct opt *table, size_t n_rows, const void *base, const bool *given)
+{
+    for (size_t i = 0; i < n_rows; i++) {
+        const struct opt *row = &table[i];
+        if (given[i] && row->type == OPT_TEXT && ((const char *)base)[row->offset] == '\0')
+            return fail(FAIL_USAGE, "--%s: found \"\", wanted %s; leave the option out for none",
+                        row->name, row->unit[0] != '\0' ? row->unit : "a value");
+    }
+    return 0;
 }

@@ -1,6 +1,7 @@
 #define _DEFAULT_SOURCE /* realpath */
 #include "driver/checkpoint_ask.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,11 +41,12 @@ static int check_every(const char *text)
     double seconds;
     if (units_parse_int(text, &steps) == 0 && steps >= 0 && steps <= 1000000000)
         return 0;
-    if (units_parse_int(text, &steps) != 0 && units_parse_seconds(text, &seconds) == 0 &&
-        seconds < 1e9)
+    bool has_unit = text[0] != '\0' && isalpha((unsigned char)text[strlen(text) - 1]);
+    if (has_unit && units_parse_seconds(text, &seconds) == 0 && seconds < 1e9)
         return 0;
-    return fail(FAIL_USAGE, "--checkpoint-every: found \"%s\", wanted steps (20) or seconds (30s)",
-                text);
+    return fail(
+        FAIL_USAGE,
+        "--checkpoint-every: found \"%s\", wanted steps (20), or a time with its unit (30s)", text);
 }
 
 int checkpoint_ask_options(const struct study *study)

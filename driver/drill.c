@@ -25,6 +25,18 @@ static int parse(const char *text, bool *host, int *which)
     return fail(FAIL_USAGE, "--kill: found \"%s\", wanted rank:R or host:H", text);
 }
 
+int drill_given(const struct study *study, const bool *given)
+{
+    static const char *const rows[] = {"kill", "kill-in", "kill-seed"};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows && !study->drill; i++)
+        if (given[opt_find(study_options, study_n_options, rows[i]) - study_options])
+            return fail(FAIL_USAGE,
+                        "--%s: nothing is killed but in a drill: wanted \"scalestudy drill\", or "
+                        "leave the option out",
+                        rows[i]);
+    return 0;
+}
+
 int drill_options(const struct study *study)
 {
     bool host;

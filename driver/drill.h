@@ -39,6 +39,9 @@ struct drill {
     atomic_bool in_block, saving, over;
 };
 
+/* given[i]: row i of study_options was said. FAIL_USAGE: --kill and its kind where nothing is drilled. */
+int drill_given(const struct study *study, const bool *given);
+
 /* FAIL_USAGE: what --kill means for this layout; a drill without checkpoints; no save before the end. */
 int drill_options(const struct study *study);
 int drill_check(const struct job *job);

@@ -1,5 +1,6 @@
 #include "driver/full_run_part.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,6 +148,7 @@ static int begin(struct full_run *x)
     int64_t opened = now(x);
     TRY(full_run_load(x));
     x->first = x->called_step = full_run_done(x);
+    x->m->final_loss = NAN; /* of no step */
     x->target = x->past.begun ? x->past.target : x->first + at->job->study.run_steps;
     snprintf(words, sizeof words, "to step %lld", (long long)x->target);
     full_run_start_up(x, at->start_ns, opened, words);
@@ -207,10 +209,26 @@ static void say_unsaved(const struct full_run *x)
     fprintf(stderr, "scalestudy: %s\n", event->text);
 }
 
+/* Known now only: how long a run takes nobody knows before. */
+static void say_not_due(struct full_run *x)
+{
+    char words[160];
+    bool due = x->saves > 0 || x->end_ns - x->called_ns >= x->ask.every_ns;
+    if (!full_run_is_first(x) || !x->ask.saves || x->ask.every_ns == 0 || x->steps == 0 || due)
+        return;
+    snprintf(words, sizeof words,
+             "no save was due within the %s: --checkpoint-every %s is longer than it",
+             x->past.begun ? "launch" : "run", x->at->job->study.checkpoint_every);
+    point_event(x->at->rows, "note", units_now_ns() - x->at->job->t0_ns, words);
+    printf("# %s\n", words);
+    fflush(stdout);
+}
+
 static int finish(struct full_run *x)
 {
     int rc = 0;
     TRY(drill_is_over(x));
+    say_not_due(x);
     TRY(full_run_save_now(x)); /* what was trained is worth keeping, due or not */
     say_unsaved(x);
     instant(x, "end", 0, "");

@@ -8,6 +8,7 @@
  *   last save is over; a call whose predecessor is still on its way waits for it
  *   behind each block: two sums over ranks (who was late, what they waited for), one row of intervals
  *   every PIECE_NS the rows come together and are published, and then are no longer in memory
+ *   a launch that is over before its first save by time was due says so in an event "note"
  *   a signal (driver/preempt.h): one save more, what there is published, exit code 11
  *   the end: the last save is waited for; with a folder of checkpoints the state is saved once more, due or
  *   not, unless the last call was at this step. Where that is lost the study is whole and the job leaves with

@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "driver/checkpoint_ask.h"
 #include "driver/dataset.h"
+#include "driver/drill.h"
 #include "driver/full_run.h"
 #include "workloads/policy_options.h"
 
@@ -149,7 +150,8 @@ const struct opt study_options[] = {
     {"test-drop-op", 0, OPT_INT, AT(test_drop_op), "-1", -1, 1e9, NULL, "",
      "tests only: operation of the plan that is not run; -1: none"},
 };
-const size_t study_n_options = sizeof study_options / sizeof study_options[0];
+enum { N_OPTIONS = sizeof study_options / sizeof study_options[0] };
+const size_t study_n_options = N_OPTIONS;
 
 int study_parse_pair(const char *text, size_t length, int *nodes, int *ranks_per_node)
 {
@@ -245,13 +247,14 @@ static void name_subcommand(int argc, char **argv)
 }
 
 /* argv over what *study holds. getopt reorders what it reads, so it reads a copy. */
-static int read_argv(struct study *study, int argc, char **argv, bool *help)
+static int read_argv(struct study *study, int argc, char **argv, bool *help, bool *given)
 {
     int operand;
     char **copy = must_alloc((size_t)argc + 1, sizeof *copy);
     memcpy(copy, argv, (size_t)argc * sizeof *copy);
     name_subcommand(argc, copy);
-    int rc = opt_argv(study_options, study_n_options, study, argc, copy, &operand, help);
+    int rc =
+        opt_argv_given(study_options, study_n_options, study, argc, copy, &operand, help, given);
     if (rc == 0 && operand < argc)
         rc = fail(FAIL_USAGE, "found \"%.200s\", wanted options only; --help lists them",
                   copy[operand]);
@@ -261,23 +264,28 @@ static int read_argv(struct study *study, int argc, char **argv, bool *help)
 
 int study_parse(struct study *study, int argc, char **argv, bool *help)
 {
-    int rc = 0;
+    int rc = 0, lines[N_OPTIONS];
     char path[STUDY_PATH];
+    bool given[N_OPTIONS] = {false};
     *help = false;
     memset(study, 0, sizeof *study); /* gaps too: equal studies are equal bytes */
     opt_defaults(study_options, study_n_options, study);
-    TRY(read_argv(study, argc, argv, help));
+    TRY(read_argv(study, argc, argv, help, given));
     if (*help || study->version)
         goto out;
+    TRY(opt_not_empty(study_options, study_n_options, study, given));
     if (study->study_file[0] != '\0') {
         memcpy(path, study->study_file, sizeof path);
-        TRY(opt_yaml(study_options, study_n_options, study, path, NULL));
+        TRY(opt_yaml(study_options, study_n_options, study, path, lines));
         if (study->study_file[0] != '\0') {
             rc = fail(FAIL_USAGE, "%s: study: a study file cannot name another", path);
             goto out;
         }
-        TRY(read_argv(study, argc, argv, help));
+        for (size_t i = 0; i < study_n_options; i++)
+            given[i] |= lines[i] > 0;
+        TRY(read_argv(study, argc, argv, help, given));
     }
+    TRY(drill_given(study, given));
     TRY(check_study(study));
 out:
     return rc;

@@ -144,7 +144,7 @@ ask 6 "wanted --checkpoint-dir" "$study" "${two[@]}" --checkpoint-mode lazy
 ask 6 "--checkpoint-every: wanted --checkpoint-dir" "$study" "${two[@]}" --checkpoint-every 5
 ask 6 "--checkpoint-files: wanted --checkpoint-dir" "$study" "${two[@]}" --checkpoint-files shared
 ask 6 "wanted some of sync,staged,snapshot,lazy" "$study" "${two[@]}" --checkpoint-dir E --checkpoint-mode fast
-ask 6 "wanted steps (20) or seconds (30s)" "$study" "${two[@]}" --checkpoint-dir E --checkpoint-every often
+ask 6 "wanted steps (20), or a time with its unit (30s)" "$study" "${two[@]}" --checkpoint-dir E --checkpoint-every often
 ask 5 "subfiled is not in this build" "$study" "${two[@]}" --checkpoint-dir E --checkpoint-files subfiled
 ask 5 "computes nothing" mpi 1 "$study" --layout 1x1 --device timed --topology "node:1 gpu:1" --checkpoint-dir E
 ask 8 "cannot make" mpi 2 "$study" "${two[@]}" --checkpoint-dir a.h5/x

@@ -51,6 +51,15 @@ check "saved at its end" test -e whole/step-0000000060/manifest.json
 run "$bin/scalereport" whole.h5
 expect_exit 0
 
+# A run that is over before its first save was due says so, and is saved at its end.
+run mpi 1 "$study" --layout 1x1 --check off -w 2 --run-steps 10 --checkpoint-every 10h --checkpoint-dir short --out short.h5
+expect_exit 0
+expect_stdout "# no save was due within the run: --checkpoint-every 10h is longer than it"
+check "saved at its end" test -e short/step-0000000010/manifest.json
+run "$bin/scalereport" short.h5
+expect_stdout "note: no save was due within the run"
+check "nor where saves were due" test "$(grep -c 'no save was due' whole.txt)" -eq 0
+
 # In another layout on the timed device, which has no state to save.
 run mpi 4 "$study" --layout 2x2 --nodes 1,2 --device timed --topology laptop --run-steps 20 -w 2 --out timed.h5
 expect_exit 0
@@ -71,6 +80,7 @@ wait $job
 status=$? command_line="a run that SIGUSR1 stops"
 expect_exit 11
 expect_stderr "run: stopped by SIGUSR1 at step" "of 60, which is saved: --resume goes on"
+cp "$scratch/stderr" "$scratch/stopped.txt"
 check "one rank speaks" test "$(without_launcher | wc -l)" -eq 1
 check "its rows are published" test -e stopped.h5.parts/000.launch0.part000001.h5
 run "$bin/scalereport" stopped.h5.parts
@@ -78,6 +88,15 @@ expect_exit 0
 expect_stdout "a run of 60 more steps at each point, no timed blocks: the first 2 of each launch are warm-up" "no gate check was made"
 run "$bin/scalereport" goodput stopped.h5.parts --csv
 check "a launch that is over, and none of its own failures" grep -q "^measured,stopped.h5.parts," "$scratch/stdout"
+# One that was stopped where it would have ended has no step left, and so no loss of its last one.
+cp -r stopped.h5.parts none.h5.parts && cp -r stopped none
+at=$(sed -nE 's/.*stopped by SIGUSR1 at step ([0-9]+) of 60.*/\1/p' "$scratch/stopped.txt")
+sed -i "s/ to step 60\$/ to step $at/" none.h5.parts/run.log
+run mpi 2 "$study" --layout 1x2 --points 1x2 --check off -w 2 --run-steps 60 --checkpoint-every 500s \
+    --test-delay 0.1s --checkpoint-dir none --timeout 60s --out none.h5 --resume
+expect_exit 0
+check "no step, no loss: $(loss "$scratch/stdout")" test "$(loss "$scratch/stdout")" = -
+check "nothing is said of saves that were not due" test "$(grep -c 'no save was due' "$scratch/stdout")" -eq 0
 # It goes on under the script that restarts it, and is told to stop there.
 "$tests/../jobscripts/drill.sh" stopped.h5 "${launch[@]}" "$study" --layout 1x2 --points 1x2 --check off -w 2 --run-steps 60 \
     --checkpoint-every 500s --test-delay 0.1s --checkpoint-dir stopped --timeout 60s >"$scratch/stdout" 2>"$scratch/stderr" &
@@ -170,6 +189,9 @@ refuses 6 "would end before its first save" mpi 1 "$study" --layout 1x1 --run-st
 refuses 6 "wanted --checkpoint-dir D" mpi 1 "$study" --layout 1x1 --run-steps 10 --checkpoint-every 5
 refuses 6 "drill: wanted --checkpoint-dir D" mpi 1 "$study" drill --layout 1x1 --run-steps 10
 refuses 6 "drill: wanted --run-steps N" mpi 1 "$study" drill --layout 1x1 --checkpoint-dir x
+refuses 6 "--kill-in: nothing is killed but in a drill" mpi 1 "$study" --layout 1x1 --run-steps 10 --checkpoint-dir x --kill-in save
+refuses 6 "--checkpoint-dir: found \"\", wanted DIR; leave the option out for none" mpi 1 "$study" --layout 1x1 --run-steps 10 --checkpoint-dir ""
+refuses 6 "--checkpoint-every: found \"0.5\"" mpi 1 "$study" --layout 1x1 --run-steps 10 --checkpoint-dir x --checkpoint-every 0.5
 refuses 6 "--kill: found \"node\"" mpi 1 "$study" drill --layout 1x1 --run-steps 10 --checkpoint-dir x --kill node
 refuses 6 "found rank:1, wanted a rank below 1" mpi 1 "$study" drill --layout 1x1 --run-steps 10 --checkpoint-dir x --kill rank:1
 refuses 6 "nothing is left to kill" mpi 1 "$study" drill --layout 1x1 --run-steps 10 --checkpoint-dir x --checkpoint-every 5 --kill-in save

@@ -63,6 +63,8 @@ run "$report" goodput --mtbf 4d/node --nodes 4 --blocked 0s
 expect_stdout "4 nodes: a save costs nothing"
 run "$report" goodput --failures 0 --exposure 1000d/node --nodes 8,512 --blocked 5s
 expect_stdout "at least 333.8 d a node (one-sided 95 %, chi-square), n = 0 failures" "bound from below" "upper bound"
+run "$report" goodput --failures 0 --exposure 1000d/node --nodes 8 --blocked 5s --csv
+check "a bound on one side has no regret" test "$(column regret_pct async)" = ""
 run "$report" goodput --mtbf 2000d:8000d/device --ranks-per-node 8 --nodes 4,1,4 --bytes 100GB \
     --node-bandwidth 1GB/s --shared-bandwidth 2GB/s --json
 expect_exit 0
@@ -112,6 +114,14 @@ expect_stdout "what each failure cost" "carried" "fitted" "geometric middle" "in
 run "$report" goodput r.h5 d.h5 --mtbf 30m:2h/node --csv
 check "a curve with what failed and what did not" test "$(column nodes measured,r.h5 | tr '\n' ' ')$(column nodes measured,d.h5)" = "1 2 2"
 check "one failure" test "$(column failures d.h5)" = 1
+run "$report" goodput r.h5 --mtbf 2h/node --nodes 1,2 --bytes 120GB --csv
+check "other bytes than were saved: blocked by the rate, published by the fit" python3 -c 'import csv, sys
+rows = [r for r in csv.DictReader(open(sys.argv[1])) if "async" in r.values()]
+assert [r["nodes"] for r in rows] == ["1", "2"], rows
+for r in rows:
+    assert (r["save_cost_from"], r["complete_from"]) == ("carried", "fitted"), r
+    assert float(r["save_cost_s"]) > 1 and float(r["complete_s"]) > 10, r' "$scratch/stdout"
+run "$report" goodput r.h5 d.h5 --mtbf 30m:2h/node --csv
 check "and two launches, though the first had published nothing" test "$(column launches d.h5)" = 2
 check "it cost something" awk -v x="$(column rework_s d.h5)" -v y="$(column restarting_s d.h5)" 'BEGIN { exit !(x > 0 && y > 0) }'
 check "restart is measured there" test "$(column restart_from "steps" | sed -n 2p)" = measured

@@ -353,6 +353,48 @@ static void costs_of_any_size(const struct goodput_study *study)
     CHECK_HAS(why, "on 2 nodes a save costs 0.002 s (assumed) and is published 0.001 s");
 }
 
+/* Of 100 times the bytes: nothing that was measured there stays as it is; of the same bytes all of it. */
+static void bytes_that_were_not_measured(const struct goodput_study *study)
+{
+    struct goodput_given given = nothing_given();
+    struct goodput_known known;
+    struct goodput_at was, at;
+    char why[256];
+    goodput_known_init(&known, study, 0, "staged", &given, SEED);
+    CHECK(goodput_costs_at(&was, &known, 2, why, sizeof why));
+    given.bytes = 100 * known.costs[1].bytes;
+    goodput_known_init(&known, study, 0, "staged", &given, SEED);
+    CHECK(goodput_costs_at(&at, &known, 2, why, sizeof why));
+    CHECK_EQ(at.complete.source, FROM_FITTED);
+    CHECK_NEAR(at.complete.x.value, 100 * complete_s(2), 2);
+    CHECK_EQ(at.blocked.source, FROM_CARRIED);
+    CHECK_NEAR(at.blocked.x.value, 100 * was.blocked.x.value, 1e-9);
+    CHECK_NEAR(at.blocked.x.high, 100 * was.blocked.x.high, 1e-9);
+    CHECK_EQ(at.cost.source, FROM_CARRIED);
+    CHECK(at.cost.x.value >= at.blocked.x.value);
+    known.has_storage = false; /* one node count alone */
+    CHECK(goodput_costs_at(&at, &known, 2, why, sizeof why));
+    CHECK_EQ(at.complete.source, FROM_CARRIED);
+    CHECK_NEAR(at.complete.x.value, 100 * was.complete.x.value, 1e-9);
+    strcpy(known.mode, "sync"); /* blocks in proportion to what it takes, as it did there */
+    CHECK(goodput_costs_at(&at, &known, 2, why, sizeof why));
+    CHECK_EQ(at.blocked.source, FROM_CARRIED);
+    CHECK_NEAR(at.blocked.x.value, 100 * was.blocked.x.value, 1e-9);
+    given.node_per_s = 1e12;
+    goodput_known_init(&known, study, 0, "staged", &given, SEED);
+    CHECK(goodput_costs_at(&at, &known, 2, why, sizeof why));
+    CHECK_EQ(at.complete.source, FROM_ASSUMED);
+    CHECK_EQ(at.blocked.source, FROM_CARRIED);
+    CHECK_NEAR(at.blocked.x.value, 100 * was.blocked.x.value, 1e-9);
+    CHECK(!goodput_costs_agree(&at, why, sizeof why)); /* copied for longer than it takes */
+    given = nothing_given();
+    given.bytes = known.costs[1].bytes;
+    goodput_known_init(&known, study, 0, "staged", &given, SEED);
+    CHECK(goodput_costs_at(&at, &known, 2, why, sizeof why));
+    CHECK_EQ(at.complete.source, FROM_MEASURED);
+    CHECK_EQ(at.cost.source, FROM_MEASURED);
+}
+
 static void without_saves_nothing_is_made_up(const struct goodput_study *study)
 {
     struct goodput_given given = nothing_given();
@@ -483,6 +525,7 @@ static void ranges_hold_their_corners(const struct goodput_study *study)
     goodput_plan_release(&low);
     plan = plan_of(study, &law, "", "0", "30h/node");
     CHECK(isfinite(plan.rows[0].choices[4].g.low) && isnan(plan.rows[0].choices[4].g.high));
+    CHECK(isnan(plan.rows[0].regret)); /* how far off the truth may lie nobody knows */
     goodput_plan_release(&plan);
 }
 
@@ -617,6 +660,7 @@ int main(void)
         definitions_differ_as_they_say(&study);
         saves_are_read(&study);
         costs_of_any_size(&study);
+        bytes_that_were_not_measured(&study);
         without_saves_nothing_is_made_up(&study);
         plans_are_the_model(&study);
         ranges_hold_their_corners(&study);

@@ -113,7 +113,7 @@ static void test_every_row(void)
         check_row_by_argv(&study_options[i]);
         check_row_by_yaml(&study_options[i]);
     }
-    CHECK_EQ(study_n_options, 82);
+    CHECK_EQ(study_n_options, 83);
 }
 
 /* Every byte of struct study that can hold a value belongs to exactly one row. */
@@ -213,6 +213,15 @@ static void test_study_file(void)
     fclose(file);
     CHECK_EQ(parse(line), FAIL_USAGE);
     CHECK_HAS(fail_message(), "file.yaml:2: unknown key \"warm_up\"; did you mean warm-up?");
+
+    file = fopen(path, "w");
+    fputs("layout: 1x1\nkill: rank:0\nrun-steps: 20\ncheckpoint-dir: d\n", file);
+    fclose(file);
+    snprintf(line, sizeof line, "--study %s", path);
+    CHECK_EQ(parse(line), FAIL_USAGE);
+    CHECK_HAS(fail_message(), "--kill: nothing is killed but in a drill");
+    snprintf(line, sizeof line, "--drill --study %s", path);
+    CHECK_EQ(parse(line), 0);
     CHECK_EQ(parse("--layout 1x1 --study /nonexistent.yaml"), FAIL_FILE);
     CHECK_HAS(fail_message(), "/nonexistent.yaml: cannot be read");
 }
@@ -246,11 +255,25 @@ static void test_refused_options(void)
          "--input: found \"disk\", wanted some of synthetic"},
         {FAIL_USAGE, "--layout 2x2 --input synthetic,", "--input: found \"synthetic,\""},
         {FAIL_USAGE, "--layout 2x2 --padding 100%", "--padding: found \"100%\""},
+        {FAIL_USAGE, "--layout 2x2 --checkpoint-dir=", "--checkpoint-dir: found \"\", wanted DIR;"},
+        {FAIL_USAGE, "--layout 2x2 --resume-f=", "--resume-from: found \"\", wanted DIR; leave"},
+        {FAIL_USAGE, "--layout 2x2 --checkpoint-mode=", "--checkpoint-mode: found \"\""},
+        {FAIL_USAGE,
+         "--layout 2x2 --out=", "--out: found \"\", wanted FILE.h5; leave the option out"},
+        {FAIL_USAGE, "--layout 2x2 --study=", "--study: found \"\""},
+        {FAIL_USAGE, "--layout 2x2 --checkpoint-dir d --checkpoint-every 1.5",
+         "found \"1.5\", wanted steps (20), or a time with its unit (30s)"},
+        {FAIL_USAGE, "--layout 2x2 --checkpoint-dir d --checkpoint-every 0.5", "found \"0.5\""},
+        {FAIL_USAGE, "--layout 2x2 --kill rank:0", "--kill: nothing is killed but in a drill"},
+        {FAIL_USAGE, "--layout 2x2 --kill-in step", "--kill-in: nothing is killed but in a drill"},
+        {FAIL_USAGE, "--layout 2x2 --kill-seed 1", "--kill-seed: nothing is killed"},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         CHECK_EQ(parse(table[i].line), table[i].code);
         CHECK_HAS(fail_message(), table[i].message);
     }
+    CHECK_EQ(parse("--layout 2x2 --out= --out x.h5"), 0); /* the last one counts */
+    CHECK_EQ(parse("--layout 2x2 --checkpoint-dir d --checkpoint-every 1.5h"), 0);
     CHECK_EQ(parse("--layout 2x2"), 0);
     CHECK(study_overlaps_gradients(&study));
     static const char *const kinds[] = {"param", "tp", "cp", "ep", "pp"};

@@ -153,8 +153,7 @@ static void test_goes_on(void)
     const struct input_step *s = input_feed_steps(rig.input.feed);
     CHECK_EQ(s[0].waits, 0);
     CHECK(s[0].depth >= 3);
-    CHECK_EQ(block(&rig, INPUT_TRAIN, 40 * BATCH, BATCH, 1), 0); /* a jump begins empty */
-    CHECK(input_feed_steps(rig.input.feed)[0].depth == 0);
+    CHECK_EQ(block(&rig, INPUT_TRAIN, 40 * BATCH, BATCH, 1), 0); /* a jump: none of those ahead */
     rig_close(&rig);
 }
 

@@ -48,7 +48,7 @@ answers() {
 }
 
 # ---- every mode, the gate, the report ----
-run mpi 2 "$study" "${two[@]}" "${short[@]}" --checkpoint-dir D --checkpoint-keep 3 --checkpoint-saves 2 \
+run mpi 2 "$study" "${two[@]}" "${short[@]}" -w 16 --checkpoint-dir D --checkpoint-keep 3 --checkpoint-saves 2 \
     --checkpoint-mode staged,lazy,snapshot,sync --out a.h5
 expect_exit 0
 expect_stdout "ok"
@@ -156,7 +156,7 @@ expect_stderr "--checkpoint-every 2: a save in mode staged takes" "the smallest 
 
 # ---- damage: named, and the one before offered ----
 flip() { # FILE OFFSET
-    printf '%b' "\\x$(printf %02x $((0x$(xxd -s "$2" -l 1 -p "$1") ^ 4)))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+    printf '%b' "\\x$(printf %02x $((0x$(od -An -tx1 -j "$2" -N 1 "$1" | tr -d ' ') ^ 4)))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
 }
 place=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["shards"][1]["arrays"][1])' "D/$newest/manifest.json")
 damaged() { # CODE TEXT COMMAND...: the command makes the newest step of a copy what is then said of it

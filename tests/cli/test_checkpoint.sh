@@ -19,7 +19,8 @@ sed -E 's/^layers:.*/layers: 2/; s/^vocabulary:.*/vocabulary: 4864/; s/^sequence
     "$tests/../workloads/models/tiny.yaml" >model/tiny.yaml
 sed 's/^vocabulary:.*/vocabulary: 4800/' model/tiny.yaml >vocabulary/tiny.yaml
 sed 's/^lr:.*/lr: 0.5/' model/tiny.yaml >rate/tiny.yaml
-model=(--model model/tiny.yaml)
+cp "$tests/../README.md" text # what can be learnt: a step or two lower the loss
+model=(--model model/tiny.yaml --input file:text)
 two=(--layout 1x2 --points 1x2 "${model[@]}")
 one=(--layout 1x1 "${model[@]}")
 
@@ -101,8 +102,8 @@ resumes() { # RANKS NAME OPTION...
     run mpi "$ranks" "$study" "$@" "${quick[@]}" --global-batch 8 --resume-from D --out "$name.h5"
     expect_exit 0
     expect_stdout "# resumed from D/$newest: step "
-    check "$name is not begun anew" awk -v x="$(loss_of "$name.h5")" -v began="$(loss_of a.h5)" \
-        'BEGIN { print x, began; exit !(x > 7 && x < 10 && x != began) }' # how many steps there were depends on the disk
+    check "$name goes on where it was" awk -v x="$(loss_of "$name.h5")" -v began="$(loss_of a.h5)" \
+        'BEGIN { print x, began; exit !(x > 0 && x < began - 0.05) }'
 }
 resumes 2 same --layout 1x2 --points 1x1,1x2 "${model[@]}"
 check "one rank and two go on" test "$(grep -c "# resumed from D/$newest: step " "$scratch/stdout")" = 2

@@ -28,6 +28,8 @@ static struct policy gate_policy(const struct gate_reference *reference, const s
     policy.global_batch = reference->batch;
     policy.micro_batch = micro_batch;
     policy.epsilon = 1e-6f;
+    policy.lr = (float)reference->model.lr;
+    policy.lr_min = policy.lr / 10;
     policy.warm_up = 2;
     policy.decay_steps = 20;
     int64_t quarter = model_parameters(&reference->model); /* a fourth of the gradient, bytes */
@@ -204,6 +206,8 @@ int gate_reference_routed(struct gate_reference *reference, const struct model *
     model_reduce_rows(model, shape->rows, &reference->model);
     model_reduce_layers(model, shape->layers, &reference->model);
     reference->bounds = gate_bounds(numbers);
+    if (reference->bounds->lr > 0 && reference->model.lr > reference->bounds->lr)
+        reference->model.lr = reference->bounds->lr;
     reference->batch = batch;
     reference->seed = rng_key(seed, "gate");
     reference->steps = reference->bounds->steps;

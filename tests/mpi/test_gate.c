@@ -1,5 +1,6 @@
 /* At any number of ranks the gate passes what is right, with and without accumulation and overlap, and
- * fails what is not: an op that is left out, a communicator that moves the wrong bytes on one rank. A
+ * fails what is not: an op that is left out, a communicator that moves the wrong bytes on one rank, in
+ * bf16 weights that are rounded one step late. A
  * learned router in bf16 passes though rounding chooses other experts, and fails with the worst ones. */
 #include "tests/test.h"
 
@@ -7,6 +8,7 @@
 #include <mpi.h>
 #include <stdlib.h>
 
+#include "base/bf16.h"
 #include "base/err.h"
 #include "driver/agree.h"
 #include "driver/gate.h"
@@ -93,10 +95,10 @@ static void wrong_bytes_fail(void)
     backend.comm = right;
 }
 
-/* ---- learned routing ---- */
+/* ---- bf16 ---- */
 
-/* The gate of a point with experts in bf16; *followed: choices that the reference took over. */
-static int routed_verdict(const struct gate_reference *routed, const struct kernel_set *kernels,
+/* The gate of a point in bf16; *followed: choices of experts that the reference took over. */
+static int narrow_verdict(const struct gate_reference *routed, const struct kernel_set *kernels,
                           double *followed, char *why, size_t bytes)
 {
     struct record_point rows;
@@ -143,6 +145,41 @@ static void spoils_weak(const struct op *op, struct kernel_context *context, voi
             master[i] = NAN;
 }
 
+/* AdamW whose rounded weights are those of the step before. */
+static void rounds_late(const struct op *op, struct kernel_context *context, void *native)
+{
+    int64_t n = op->shape.optimizer.n;
+    const float *master = tensor_at(context, op->t[0]);
+    float *before = must_alloc((size_t)n, sizeof *before);
+    memcpy(before, master, (size_t)n * sizeof *before);
+    kernels_cpu.run[OP_ADAMW](op, context, native);
+    uint16_t *rounded = tensor_at(context, op->t[5]);
+    for (int64_t i = 0; i < n; i++)
+        rounded[i] = bf16_of(before[i]);
+    free(before);
+}
+
+/* A model deep and narrow enough to be sensitive: rounding passes, weights that are one step late do not. */
+static void rounded_weights(void)
+{
+    struct gate_reference narrow;
+    struct routing routing;
+    struct gate_shape shape = {1, 1, 8};
+    struct kernel_set late = kernels_cpu;
+    double none = 0;
+    char why[512] = "";
+    late.run[OP_ADAMW] = rounds_late;
+    routing_defaults(&routing);
+    CHECK_EQ(gate_reference_routed(&narrow, &model, &routing, &shape, 4 * size, 1, GATE_BF16, rank,
+                                   &world),
+             0);
+    if (!CHECK_EQ(narrow_verdict(&narrow, &kernels_cpu, &none, why, sizeof why), 0))
+        printf("%s\n", why);
+    CHECK_EQ(narrow_verdict(&narrow, &late, &none, why, sizeof why), FAIL_WRONG);
+    CHECK(rank > 0 || strstr(why, "norm of step") != NULL);
+    gate_reference_release(&narrow);
+}
+
 static void learned_routing(void)
 {
     struct model experts;
@@ -161,13 +198,13 @@ static void learned_routing(void)
         CHECK_EQ(gate_reference_routed(&routed, &experts, &routing, &shape, 4 * size, seed,
                                        GATE_BF16, rank, &world),
                  0);
-        if (!CHECK_EQ(routed_verdict(&routed, &kernels_cpu, &followed, why, sizeof why), 0))
+        if (!CHECK_EQ(narrow_verdict(&routed, &kernels_cpu, &followed, why, sizeof why), 0))
             printf("seed %d: %s\n", (int)seed, why);
         if (seed == 1) {
             double none = 0;
-            CHECK_EQ(routed_verdict(&routed, &wrong, &none, why, sizeof why), FAIL_WRONG);
+            CHECK_EQ(narrow_verdict(&routed, &wrong, &none, why, sizeof why), FAIL_WRONG);
             CHECK(rank > 0 || strstr(why, "routing of step 1") != NULL);
-            CHECK_EQ(routed_verdict(&routed, &spoiling, &none, why, sizeof why), FAIL_WRONG);
+            CHECK_EQ(narrow_verdict(&routed, &spoiling, &none, why, sizeof why), FAIL_WRONG);
             CHECK(rank > 0 || strstr(why, "update of") != NULL);
         }
         gate_reference_release(&routed);
@@ -190,6 +227,7 @@ int main(int argc, char **argv)
     dropped_op_fails();
     wrong_bytes_fail();
     gate_reference_release(&reference);
+    rounded_weights();
     learned_routing();
     long failed = test_failed;
     MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_LONG, MPI_MAX, world);

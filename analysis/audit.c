@@ -69,6 +69,24 @@ static int64_t compare_rank(const struct record_point *point, int rank, struct a
     return n;
 }
 
+/* What the stamps of a rank say of steps without the profiler. */
+static void quiet_rank(const struct record_point *point, struct audit *out)
+{
+    double *stamps = must_alloc((size_t)point->audit.n + 1, sizeof *stamps);
+    for (int q = 0; q < AUDIT_COUNT; q++) {
+        int64_t n = 0;
+        for (int64_t i = 0; i < point->audit.n; i++) {
+            const struct audit_row *row = &point->audit.rows[i];
+            int64_t a = -1, b = -1;
+            sides(row, q, &a, &b);
+            if (row->rank == out->rank && is(row, "instrumented") && a >= 0)
+                stamps[n++] = (double)a;
+        }
+        out->quiet_ns[q] = n > 0 ? stats_median(stamps, n) : (double)NAN;
+    }
+    free(stamps);
+}
+
 static int64_t steps_of(const struct record_point *point, const char *kind, double *out)
 {
     int64_t n = 0;
@@ -86,6 +104,8 @@ static void compare_kinds(struct audit *out, const struct record_point *point, u
     stats_ratio_interval(other, n, bare, n_bare, 0.95, seed, &out->audit_ratio);
     n = steps_of(point, "instrumented", other);
     stats_ratio_interval(other, n, bare, n_bare, 0.95, seed, &out->instrumented_ratio);
+    n = steps_of(point, "unstamped", other);
+    stats_ratio_interval(bare, n_bare, other, n, 0.95, seed, &out->bare_ratio);
     free(bare);
     free(other);
 }
@@ -105,8 +125,10 @@ void audit_of_point(struct audit *out, const struct record_point *point, uint64_
     for (int64_t i = 0; i < point->audit.n; i++)
         if (point->audit.rows[i].lost > out->lost)
             out->lost = point->audit.rows[i].lost;
-    if (point->audit.n > 0)
+    if (point->audit.n > 0) {
+        quiet_rank(point, out);
         compare_kinds(out, point, seed);
+    }
 }
 
 bool audit_sentence(char *text, size_t size, const struct record_point *point)
@@ -131,7 +153,11 @@ bool audit_sentence(char *text, size_t size, const struct record_point *point)
     if (a.lost > 0 && used < size)
         used += (size_t)snprintf(text + used, size - used, "%" PRId64 " records lost; ", a.lost);
     if (used < size)
-        snprintf(text + used, size - used, "audited / bare %.4f, every op stamped / bare %.4f",
-                 a.audit_ratio.value, a.instrumented_ratio.value);
+        snprintf(
+            text + used, size - used,
+            "compute busy %.3f ms by stamps without the profiler; audited / bare %.4f, every op "
+            "stamped / bare %.4f, bare / without stamps %.4f (%.4f to %.4f)",
+            a.quiet_ns[AUDIT_COMPUTE] / 1e6, a.audit_ratio.value, a.instrumented_ratio.value,
+            a.bare_ratio.value, a.bare_ratio.low, a.bare_ratio.high);
     return true;
 }

@@ -5,7 +5,9 @@
  * communication beside no computation (exposed). Each is a median over the steps of a rank; the
  * worst rank is the one whose quantities lie farthest apart, as a share of its step. A profiler
  * slows what it watches, so both sides come from the same steps; what watching costs is the ratio of
- * those steps to bare ones of the same minutes.
+ * those steps to bare ones of the same minutes. What the stamps say of steps that the profiler did not
+ * watch stands beside it (quiet): the stamps of an op hold the launch of its kernel, and a profiled launch takes
+ * longer.
  */
 #ifndef ANALYSIS_AUDIT_H
 #define ANALYSIS_AUDIT_H
@@ -37,10 +39,12 @@ struct audit {
     int64_t lost;  /* records that the profiler dropped */
     int rank;      /* the worst */
     double stamps_ns[AUDIT_COUNT], records_ns[AUDIT_COUNT]; /* of the worst rank */
+    double quiet_ns[AUDIT_COUNT]; /* by stamps, without the profiler; NaN: not known */
     enum audit_quantity worst;
     double off;                               /* of the worst quantity: |records - stamps| / step */
     struct stats_interval audit_ratio;        /* audited / bare steps */
     struct stats_interval instrumented_ratio; /* every op stamped / bare */
+    struct stats_interval bare_ratio;       /* bare, with the stamps of the study / unstamped */
 };
 
 void audit_of_point(struct audit *out, const struct record_point *point, uint64_t seed);

@@ -466,7 +466,7 @@ enum { RECORD_SCHEMA = 4, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
 /* The audit: activity records of the profiler beside the stamps of the same steps, one row per step
  * and rank. Its steps are no rows of `steps`. Times in ns of one step; -1: not in this kind. */
 #define AUDIT_COLUMNS(X)                                                                           \
-    X(text16, kind, "", "bare, instrumented (both without records), or audit")                     \
+    X(text16, kind, "", "unstamped, bare, instrumented (all without records), or audit")           \
     X(i32, rank, "", "rank of the point")                                                          \
     X(i32, turn, "", "index of the step in the audit")                                             \
     X(i32, block, "", "block of the audit, in the order in which they ran")                        \

@@ -347,6 +347,9 @@ static struct report_work_row ttw(const struct report *r, const struct scaling_r
     X(INTEGER, ecc_uncorrected, or_unknown(report_energy(row).ecc_uncorrected))                    \
     X(INTEGER, nvlink_errors, or_unknown(report_energy(row).nvlink_errors))                        \
     X(REAL, audit_ratio, report_audit(row).audit_ratio.value)                                      \
+    X(REAL, bare_ratio, report_audit(row).bare_ratio.value)                                        \
+    X(REAL, bare_ratio_lo, report_audit(row).bare_ratio.low)                                       \
+    X(REAL, bare_ratio_hi, report_audit(row).bare_ratio.high)                                      \
     X(REAL, audit_off_pct, report_audit_off(row))                                                  \
     X(TEXT, throttled, report_throttled(row))                                                      \
     X(TEXT, cp_kind, p->cp_kind)                                                                   \

@@ -193,10 +193,13 @@ static void audit_row(struct table *t, const struct scaling *s, const struct sca
     for (int q = 0; q < AUDIT_COUNT; q++) {
         table_real(t, a.steps > 0 ? a.stamps_ns[q] / 1e6 : (double)NAN, 3);
         table_real(t, a.steps > 0 ? a.records_ns[q] / 1e6 : (double)NAN, 3);
+        if (q == AUDIT_COMPUTE)
+            table_real(t, a.quiet_ns[q] / 1e6, 3);
     }
     table_real(t, a.steps > 0 ? 100.0 * a.off : (double)NAN, 2);
     table_real(t, a.audit_ratio.value, 4);
     table_real(t, a.instrumented_ratio.value, 4);
+    table_real(t, a.bare_ratio.value, 4);
     table_int(t, a.lost);
 }
 
@@ -211,11 +214,12 @@ void report_audit_text(FILE *to, const struct scaling *s)
     fprintf(
         to,
         "#\n# audit: medians of steps by stamps and by the profiler's records (rec), ms, rank "
-        "where they lie farthest apart; off: of the step; audited\n# and every op stamped, over "
-        "bare steps of the same minutes\n");
+        "where they lie farthest apart; quiet: by stamps\n# without the profiler; off: of the "
+        "step; audited and every op stamped, over bare steps of the same minutes, and bare ones "
+        "over steps\n# without stamps of ops\n");
     report_key_open(&t, s,
-                    "parallel steps step rec compute rec comm rec exposed rec off_% audit/bare "
-                    "stamped/bare lost");
+                    "parallel steps step rec compute rec quiet comm rec exposed rec off_% "
+                    "audit/bare stamped/bare bare/none lost");
     for (int i = 0; i < s->n_rows; i++)
         if (record_of(&s->rows[i], 0)->audit.n > 0)
             audit_row(&t, s, &s->rows[i]);

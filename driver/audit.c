@@ -11,8 +11,8 @@
 #include "driver/point_row.h"
 #include "driver/watchdog.h"
 
-enum audit_kind { AUDIT_BARE, AUDIT_INSTRUMENTED, AUDIT_AUDITED, AUDIT_KINDS };
-static const char *const kind_name[AUDIT_KINDS] = {"bare", "instrumented", "audit"};
+enum audit_kind { AUDIT_UNSTAMPED, AUDIT_BARE, AUDIT_INSTRUMENTED, AUDIT_AUDITED, AUDIT_KINDS };
+static const char *const kind_name[AUDIT_KINDS] = {"unstamped", "bare", "instrumented", "audit"};
 
 int audit_check(const struct job *job)
 {
@@ -140,7 +140,7 @@ static void add_rows(struct measure *m, const struct execute_samples *samples, e
         row->turn = block * (samples->n - 1) + s;
         row->step_ns = samples->step[s + 1].start_ns - samples->step[s].start_ns;
         row->compute_ns = row->comm_ns = row->exposed_ns = -1;
-        if (kind == AUDIT_AUDITED)
+        if (kind >= AUDIT_INSTRUMENTED)
             add_stamps(plan, samples, s, work, row);
     }
     free(work);
@@ -169,8 +169,8 @@ static int run_block(struct measure *m, enum audit_kind kind, int block)
     struct execute_samples samples;
     int64_t n = 0, lost = 0;
     int steps = (int)m->study->block + 1, rc = 0;
-    int level = kind == AUDIT_BARE ? (int)m->study->stamps : 2;
-    int keep = kind == AUDIT_AUDITED ? EXECUTE_KEEP_ALL : -1;
+    int level = kind == AUDIT_UNSTAMPED ? 0 : kind == AUDIT_BARE ? (int)m->study->stamps : 2;
+    int keep = kind >= AUDIT_INSTRUMENTED ? EXECUTE_KEEP_ALL : -1;
     watchdog_at("audit", block, "all ranks of the point");
     if (kind == AUDIT_AUDITED)
         rc = device->type->trace_begin(device);
@@ -198,8 +198,10 @@ out:
 
 int audit_run(struct measure *m)
 {
-    static const enum audit_kind order[] = {AUDIT_BARE,    AUDIT_INSTRUMENTED, AUDIT_AUDITED,
-                                            AUDIT_AUDITED, AUDIT_INSTRUMENTED, AUDIT_BARE};
+    static const enum audit_kind order[] = {AUDIT_UNSTAMPED, AUDIT_BARE,         AUDIT_BARE,
+                                            AUDIT_UNSTAMPED, AUDIT_INSTRUMENTED, AUDIT_AUDITED,
+                                            AUDIT_AUDITED,   AUDIT_INSTRUMENTED, AUDIT_UNSTAMPED,
+                                            AUDIT_BARE,      AUDIT_BARE,         AUDIT_UNSTAMPED};
     int rc = 0;
     for (int i = 0; i < (int)(sizeof order / sizeof *order) && rc == 0; i++)
         rc = run_block(m, order[i], i);

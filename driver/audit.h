@@ -1,8 +1,8 @@
 /*
  * audit: steps under the profiler, after everything that is measured, beside their stamps.
  *
- * Blocks of full steps run bare (the study's stamps), instrumented (every op stamped), under the
- * profiler with every op stamped, and then mirrored, so that slow drift falls on all alike. Records
+ * Blocks of full steps run without the stamps of ops, bare (the study's stamps), instrumented (every op
+ * stamped) and under the profiler with every op stamped, mirrored, so that slow drift falls on all alike. Records
  * give each step's union of computation (what the compute stream ran but for input), of
  * communication, and their difference; both sides are rows of `audit` (analysis/audit.h judges).
  * A step's records are found by order: every step launches the same kernels, so the records of the

@@ -173,7 +173,9 @@ static void test_audit(void)
     CHECK(!audit_sentence(text, sizeof text, &p));
     for (int i = 0; i < 4; i++) {
         add_step(&p, "bare", 0, 1000, -1);
-        add_step(&p, "instrumented", 0, 1010, -1);
+        add_step(&p, "unstamped", 0, 800, -1);
+        add_step(&p, "instrumented", 1, 1010, -1);
+        p.audit.rows[p.audit.n - 1].compute_ns = 790;
         add_step(&p, "audit", 0, 1100, 103);
         add_step(&p, "audit", 1, 1100, 155); /* 5 % of the step */
     }
@@ -184,9 +186,12 @@ static void test_audit(void)
     CHECK_NEAR(a.off, 0.05, 1e-12);
     CHECK_NEAR(a.audit_ratio.value, 1.1, 1e-12);
     CHECK_NEAR(a.instrumented_ratio.value, 1.01, 1e-12);
+    CHECK_NEAR(a.bare_ratio.value, 1.25, 1e-12);
+    CHECK_NEAR(a.quiet_ns[AUDIT_COMPUTE], 790, 1e-12); /* of the worst rank */
     CHECK(a.off > AUDIT_ALLOWED);
     CHECK(audit_sentence(text, sizeof text, &p));
     CHECK_HAS(text, "apart by 5.00 % of the step");
+    CHECK_HAS(text, "bare / without stamps 1.2500 (1.2500 to 1.2500)");
     for (int64_t i = 0; i < p.audit.n; i++)
         p.audit.rows[i].record_step_ns = p.audit.rows[i].record_compute_ns =
             p.audit.rows[i].record_comm_ns = p.audit.rows[i].record_exposed_ns = -1;

@@ -44,7 +44,7 @@ struct audit {
     double off;                               /* of the worst quantity: |records - stamps| / step */
     struct stats_interval audit_ratio;        /* audited / bare steps */
     struct stats_interval instrumented_ratio; /* every op stamped / bare */
-    struct stats_interval bare_ratio;       /* bare, with the stamps of the study / unstamped */
+    struct stats_interval bare_ratio;         /* bare, with the stamps of the study / unstamped */
 };
 
 void audit_of_point(struct audit *out, const struct record_point *point, uint64_t seed);

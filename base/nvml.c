@@ -19,6 +19,9 @@ struct violation { /* nvmlViolationTime_t */
     unsigned long long reference_us, violation_ns;
 };
 
+struct memory { /* nvmlMemory_t */
+    unsigned long long total, free, used;
+};
 struct field { /* nvmlFieldValue_t */
     unsigned id, scope;
     long long timestamp, latency_us;
@@ -56,7 +59,8 @@ enum { NVLINK_FIELDS = sizeof nvlink_fields / sizeof *nvlink_fields };
       (gpu_handle, int policy, struct violation *out))                                             \
     X(ecc, "nvmlDeviceGetTotalEccErrors", false,                                                   \
       (gpu_handle, int kind, int counter, unsigned long long *out))                                \
-    X(fields, "nvmlDeviceGetFieldValues", false, (gpu_handle, int n, struct field *fields))
+    X(fields, "nvmlDeviceGetFieldValues", false, (gpu_handle, int n, struct field *fields))        \
+    X(memory, "nvmlDeviceGetMemoryInfo", false, (gpu_handle, struct memory * out))
 
 struct functions {
 #define FUNCTION_MEMBER(member, name, required, parameters) int(*member) parameters;
@@ -191,6 +195,12 @@ static int64_t nvlink_errors(struct nvml *nvml)
 }
 
 /* ---- readings ---- */
+
+int64_t nvml_free_bytes(struct nvml *nvml)
+{
+    struct memory memory;
+    return ASK(nvml, memory, &memory) ? (int64_t)memory.free : -1;
+}
 
 void nvml_sample(struct nvml *nvml, struct nvml_sample *out)
 {

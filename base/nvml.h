@@ -61,6 +61,9 @@ void nvml_close(struct nvml *nvml);
 void nvml_sample(struct nvml *nvml, struct nvml_sample *out);
 void nvml_limits(struct nvml *nvml, struct nvml_limits *out);
 
+/* Bytes of its memory that nobody holds at this moment, this process included; -1: not told. */
+int64_t nvml_free_bytes(struct nvml *nvml);
+
 /* `errors`: also ECC and NVLink counters, which take longer; else those are -1. */
 void nvml_counters(struct nvml *nvml, int errors, struct nvml_counters *out);
 

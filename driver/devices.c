@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/nvml.h"
 #include "driver/agree.h"
 #include "topologies/spread.h"
 
@@ -139,7 +140,22 @@ static int spread(const struct place *place, struct spread *out)
 
 /* ---- the record ---- */
 
-static void describe(const struct place *place, const struct spread *spread,
+/* Nothing of this job is on a GPU yet: what is taken, others hold. */
+static int64_t free_bytes(const struct job *job, const char *bus)
+{
+    struct nvml *nvml = NULL;
+    int64_t bytes = -1;
+    if (!job->study.telemetry)
+        return 0;
+    if (nvml_open(&nvml, NULL, bus) == 0)
+        bytes = nvml_free_bytes(nvml);
+    else
+        fail_clear(); /* telemetry says it */
+    nvml_close(nvml);
+    return bytes > 0 ? bytes : 0;
+}
+
+static void describe(const struct job *job, const struct place *place, const struct spread *spread,
                      struct discover_rank *rank)
 {
     const struct device_unit *unit = &place->units[place->index];
@@ -151,6 +167,7 @@ static void describe(const struct place *place, const struct spread *spread,
     snprintf(rank->device, sizeof rank->device, "%s", unit->name);
     snprintf(rank->device_bus, sizeof rank->device_bus, "%s", unit->bus);
     rank->device_bytes = unit->memory_bytes;
+    rank->device_free_bytes = free_bytes(job, unit->bus);
     rank->device_shared = place->shared;
 }
 
@@ -218,7 +235,7 @@ int devices_place(struct job *job)
     TRY(choose(job, &place));
     job->backend.local_rank = place.index;
     TRY(agree(spread(&place, &used), job->world));
-    describe(&place, &used, &job->found.ranks[job->rank]);
+    describe(job, &place, &used, &job->found.ranks[job->rank]);
     TRY(agree(share_descriptions(job), job->world));
     rc = agree(prepare_library(job), job->world);
 out:

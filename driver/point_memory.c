@@ -12,6 +12,9 @@ static const double gib = 1073741824.0;
 /* Of a host: the program, MPI, and what measuring keeps. */
 static const int64_t of_program = INT64_C(192) << 20;
 
+/* Of a GPU that nobody uses: a driver keeps some hundreds of MiB. */
+static const int64_t of_driver = INT64_C(1) << 30;
+
 void point_memory(const struct job *job, const struct plan *plan, bool scratch, struct memory *out)
 {
     struct memory_added added = {.scratch = scratch,
@@ -27,6 +30,16 @@ static bool wants_scratch(const struct job *job)
 
 /* ---- does it fit ---- */
 
+static int gpu_is_taken(const struct discover_rank *rank, int r, double need)
+{
+    return fail(FAIL_USAGE,
+                "memory: a rank needs %.1f GiB and of the %.1f GiB of %s of rank %d (%s) %.1f are "
+                "free: others "
+                "hold the rest: end them (nvidia-smi names them), or take another GPU",
+                need / gib, (double)rank->device_bytes / gib, rank->device, r, rank->device_bus,
+                (double)rank->device_free_bytes / gib);
+}
+
 static int gpu_fits(const struct job *job, const struct point *point, const struct memory *m,
                     int communicators)
 {
@@ -35,8 +48,12 @@ static int gpu_fits(const struct job *job, const struct point *point, const stru
     memory_say(m, memory_most(m), gib, "GiB", most, sizeof most);
     for (int r = 0; r < job->size; r++) {
         const struct discover_rank *rank = &job->found.ranks[r];
-        if (point_rank(job, point, r) < 0 || rank->device_bytes <= 0 ||
-            need <= (double)rank->device_bytes)
+        if (point_rank(job, point, r) < 0 || rank->device_bytes <= 0)
+            continue;
+        if (need <= (double)rank->device_bytes && rank->device_free_bytes > 0 &&
+            need > (double)rank->device_free_bytes)
+            return gpu_is_taken(rank, r, need);
+        if (need <= (double)rank->device_bytes)
             continue;
         return fail(FAIL_USAGE,
                     "memory: a rank needs %.1f GiB and %s of rank %d has %.1f GiB; %s: take a "
@@ -44,6 +61,21 @@ static int gpu_fits(const struct job *job, const struct point *point, const stru
                     need / gib, rank->device, r, (double)rank->device_bytes / gib, most);
     }
     return 0;
+}
+
+int64_t point_memory_foreign(const struct job *job, const struct point *point, int *rank)
+{
+    int64_t most = 0;
+    for (int r = 0; r < job->size; r++) {
+        const struct discover_rank *it = &job->found.ranks[r];
+        int64_t held = it->device_bytes - it->device_free_bytes;
+        if (point_rank(job, point, r) < 0 || it->device_free_bytes <= 0 || held <= of_driver ||
+            held <= most)
+            continue;
+        most = held;
+        *rank = r;
+    }
+    return most;
 }
 
 static int timed_device_fits(const struct job *job, const struct memory *m)

@@ -18,11 +18,16 @@ void point_memory(const struct job *job, const struct plan *plan, bool scratch, 
 
 /*
  * Before anything is allocated. FAIL_USAGE when what the ranks of the point on a host take exceeds
- * its memory, or what a rank and the libraries of a GPU take exceeds that GPU's, or the memory of the
+ * its memory, or what a rank and the libraries of a GPU take exceeds that GPU's, or what of it was free
+ * when the job began, or the memory of the
  * machine whose time a timed device keeps; both sizes are said, and what takes most. Scratch copies
  * count on a host; on a GPU variants do without them where there is no room.
  */
 int point_fits(const struct job *job, const struct point *point, const struct plan *plan);
+
+/* Bytes of the GPU of a rank of the point that others held when the job began, more than a driver keeps for
+ * itself: the most, and the rank; 0: none, or not known. */
+int64_t point_memory_foreign(const struct job *job, const struct point *point, int *rank);
 
 /* Rows of this rank: each class, what kernels took, all, the process. */
 void point_memory_rows(const struct job *job, const struct plan *plan, struct execute *execute,

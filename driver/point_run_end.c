@@ -7,6 +7,7 @@
 
 #include "analysis/stats.h"
 #include "base/units.h"
+#include "driver/point_memory.h"
 #include "driver/point_row.h"
 #include "driver/point_watch.h"
 #include "driver/proof.h"
@@ -72,12 +73,20 @@ static void add_warnings(struct run *r, int64_t now)
 {
     const struct point_row *p = &r->rows->point;
     char words[256];
-    int bound = point_bound_to_one_core(r->job, r->point);
+    int rank = -1, bound = point_bound_to_one_core(r->job, r->point);
     if (p->emulated)
         point_event(r->rows, "warning", now, "emulated: several declared nodes are one host");
     if (r->job->shared_device)
         point_event(r->rows, "warning", now,
                     "shared device, functional only: several ranks share a GPU");
+    int64_t foreign = point_memory_foreign(r->job, r->point, &rank);
+    if (foreign > 0) {
+        snprintf(words, sizeof words,
+                 "others held %.1f GiB of the GPU of rank %d when the job began: it is not this "
+                 "job's alone",
+                 (double)foreign / 1073741824.0, rank);
+        point_event(r->rows, "warning", now, words);
+    }
     if (r->execute.fence_waits > 0)
         point_event(r->rows, "warning", now,
                     "the host waited for the device inside the timed section");

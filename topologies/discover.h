@@ -33,6 +33,7 @@ struct discover_rank {
     char cpus_used[DISCOVER_CPUS]; /* affinity after ranks were spread near their devices */
     char device[DISCOVER_NAME], device_bus[16];
     long long device_bytes;
+    long long device_free_bytes; /* when the job began; 0: not known */
     int device_shared; /* with another rank */
 };
 

@@ -34,6 +34,7 @@ static struct setting settings[] = {
     {"thermal_step_ns", 0}, {"ecc_corrected", 4},   {"ecc_uncorrected", 0},
     {"replays", 7},         {"no_violation", 0},    {"no_energy", 0},
     {"calls", 0},           {"fails_to_start", 0},  {"open", 0},
+    {"free_bytes", 0},      {"no_memory", 0},
 };
 
 SHOWN unsigned long long *fake_nvml(const char *name);
@@ -119,6 +120,14 @@ SETTER(nvmlDeviceGetCurrentClocksThrottleReasons, void *gpu, unsigned long long 
     (void)gpu;
     *bits = get("reasons");
     return SUCCESS;
+}
+
+SETTER(nvmlDeviceGetMemoryInfo, void *gpu, unsigned long long out[3])
+{
+    (void)gpu;
+    out[0] = out[2] = 150000000000;
+    out[1] = get("free_bytes");
+    return get("no_memory") ? NOT_SUPPORTED : SUCCESS;
 }
 
 SETTER(nvmlDeviceGetTotalEnergyConsumption, void *gpu, unsigned long long *mj)

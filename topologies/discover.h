@@ -34,7 +34,7 @@ struct discover_rank {
     char device[DISCOVER_NAME], device_bus[16];
     long long device_bytes;
     long long device_free_bytes; /* when the job began; 0: not known */
-    int device_shared; /* with another rank */
+    int device_shared;           /* with another rank */
 };
 
 struct discover {

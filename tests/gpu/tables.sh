@@ -8,7 +8,7 @@
 # -s: seconds of a launch's timed steps (3); -t: no part begins later than that. Parts:
 #
 #   comm           calls of a step alone, against a bare NCCL loop in the same process (bench_gpu_comm)
-#   weak           1 and all GPUs, the same samples a GPU: efficiency, and memory by class
+#   weak           1 and all GPUs, the same samples a GPU: efficiency, where the step goes, memory by class
 #   stamps         --stamps 0, 1, 1, 0: level-1 over bare steps
 #   telemetry      --telemetry off, on, on, off: its cost; what was drawn, clocks, tokens a joule
 #   audit          on 1 and all GPUs: stamps beside CUPTI's records, unions and single calls
@@ -130,10 +130,29 @@ part_comm() {
         { tail -n 2 "$work/comm.log" && return 1; }
     cut -c1-140 "$work/comm.log"
 }
+# where_it_goes NAME: the step as a sum, with and without communication, by axis, and memory.
+where_it_goes() {
+    cells "$1" step_ms_p50 aa_ratio_lo aa_ratio_hi exposed_ms slowdown_ms mfu_pct
+    section "$1" "instrumented steps in ms" 4
+    section "$1" "instrumented, compute-only" 5
+    section "$1" "communication by axis" 6
+    section "$1" "memory by class" 40 | grep -E "training|reserved|process"
+}
 part_weak() {
+    local ok=0
+    if [ "$how" = fsdp ]; then # one GPU has nothing to shard: launches of their own, 1 2 2 1
+        plain one1 1 && plain two1 "$gpus" && plain two2 "$gpus" && plain one2 1 || ok=1
+        [ $ok = 0 ] || return 1
+        middle one1 two1 two2 one2 | python3 -c 'import sys
+a, b, c, d = (float(x) for x in sys.stdin)
+print("  efficiency %.4f; one %.3f and %.3f, all %.3f and %.3f ms" % ((a + d) / (b + c), a, d, b, c))'
+        where_it_goes one2
+        where_it_goes two2
+        return 0
+    fi
     study weak "$gpus" --points "1x1,1x$gpus" --scaling weak --global-batch "$micro" || return 1
-    cells weak step_ms_p50 eff_device_pct eff_device_lo_pct eff_device_hi_pct aa_ratio_lo aa_ratio_hi exposed_ms mfu_pct
-    section weak "memory by class" 40 | grep -E "class|training|reserved|process"
+    cells weak eff_device_pct eff_device_lo_pct eff_device_hi_pct
+    where_it_goes weak
 }
 part_stamps() {
     alternate --stamps=0 --stamps=1

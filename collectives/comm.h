@@ -38,12 +38,15 @@ struct comm_promise {
 };
 
 /*
- * How a communicator may be made: limits of the thread blocks (CTAs) that its kernels take, 0: the
- * library's own; and which memory it is told of beforehand.
+ * How a communicator may be made: at most how many thread blocks (CTAs) its kernels take, 0: the
+ * library's own; whether the library saves blocks (COMM_FEW_BLOCKS) or goes without wherever copy engines
+ * can do a call (COMM_NO_BLOCKS; NCCL: of windows alone); and which memory it is told of beforehand.
  */
 enum comm_enrolment { ENROL_NOTHING, ENROL_BUFFERS, ENROL_WINDOWS, COMM_ENROLMENTS };
+enum comm_blocks { COMM_BLOCKS_OWN, COMM_FEW_BLOCKS, COMM_NO_BLOCKS, COMM_BLOCKS };
 struct comm_setup {
-    int min_ctas, max_ctas;
+    int max_ctas;
+    enum comm_blocks blocks;
 };
 
 struct comm_type {
@@ -56,8 +59,9 @@ struct comm_type {
     int (*expect)(const struct comm_promise *promise);
     int (*open)(struct comm *comm, const void *parent, int max_calls);
     void (*close)(struct comm *comm);
-    /* Of communicators that are opened from now on. NULL: there is nothing to set up. */
-    void (*set_up)(const struct comm_setup *setup);
+    /* Of communicators that are opened from now on. FAIL_ABSENT where the version cannot, and then they
+     * are made as before. NULL: there is nothing to set up. */
+    int (*set_up)(const struct comm_setup *setup);
     /* Tell the library of memory that calls will use, until close: as buffers of this rank, or
      * collectively as windows of all members, with equal sizes. `memory` is the start of what
      * alloc() gave on an exportable device. FAIL_ABSENT where the version has no such thing,

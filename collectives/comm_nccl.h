@@ -45,7 +45,7 @@ int comm_nccl_open(struct ncclComm **out, const void *parent, const struct comm 
                    const char *name, int gpu);
 
 /* comm_type.set_up and enrol. */
-void comm_nccl_set_up(const struct comm_setup *setup);
+int comm_nccl_set_up(const struct comm_setup *setup);
 int comm_nccl_enrol(struct ncclComm *comm, const char *axis, void *memory, size_t bytes,
                     enum comm_enrolment how);
 

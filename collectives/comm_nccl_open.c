@@ -14,9 +14,36 @@
 static const double open_deadline_s = 120, grace_s = 10;
 static struct comm_setup chosen; /* for communicators to come */
 
-void comm_nccl_set_up(const struct comm_setup *setup)
+/* By the library that is loaded: one that is newer than the headers has what they have. */
+int comm_nccl_set_up(const struct comm_setup *setup)
 {
+    static const struct {
+        int since; /* as NCCL_VERSION_CODE */
+        const char *words;
+    } needs[COMM_BLOCKS] = {
+        [COMM_FEW_BLOCKS] = {22700, "2.27"}, [COMM_NO_BLOCKS] = {22800, "2.28"}};
+    int since = needs[setup->blocks].since, version = 0;
+    ncclGetVersion(&version);
+    if (version < since || NCCL_VERSION_CODE < since)
+        return fail(FAIL_ABSENT,
+                    "comm: NCCL %s has no such policy of thread blocks: %s or later is wanted",
+                    comm_nccl_version(), needs[setup->blocks].words);
     chosen = *setup;
+    return 0;
+}
+
+static void configure(ncclConfig_t *config)
+{
+    if (chosen.max_ctas > 0)
+        config->maxCTAs = chosen.max_ctas;
+#if NCCL_VERSION_CODE >= 22700
+    if (chosen.blocks == COMM_FEW_BLOCKS)
+        config->CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
+#endif
+#if NCCL_VERSION_CODE >= 22800
+    if (chosen.blocks == COMM_NO_BLOCKS)
+        config->CTAPolicy = NCCL_CTA_POLICY_ZERO;
+#endif
 }
 
 struct members {
@@ -75,10 +102,7 @@ static void *open_in_thread(void *arg)
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 
     config.blocking = 1;
-    if (chosen.min_ctas > 0)
-        config.minCTAs = chosen.min_ctas;
-    if (chosen.max_ctas > 0)
-        config.maxCTAs = chosen.max_ctas;
+    configure(&config);
 #if NCCL_VERSION_CODE >= 22700
     if (opening->can_be_named)
         config.commName = opening->name;

@@ -122,7 +122,10 @@ static int make(struct execute *e, const struct execute_config *config, const st
     for (int i = 0; i < e->plan->n_channels && e->device.type->prioritise != NULL; i++)
         rc = rc ? rc : e->device.type->prioritise(&e->device, 1 + i, !row->beside);
     TRY(agree_quietly(rc, config->parent));
-    config->backend->comm->set_up(&row->setup);
+    *refused = agree_quietly(config->backend->comm->set_up(&row->setup), config->parent) != 0;
+    fail_clear();
+    if (*refused)
+        return 0;
     TRY(execute_open_comms(e, config, e->comm, &e->n_comms));
     if (row->enrolment == ENROL_WINDOWS)
         told = check_sizes(e, config->parent);
@@ -173,11 +176,10 @@ static int best(const struct tune *t)
 }
 
 static int try_next(struct tune *t, struct execute *e, const struct execute_config *config,
-                    enum comm_enrolment enrolment, int max_ctas, bool beside)
+                    enum comm_enrolment enrolment, struct comm_setup setup, bool beside)
 {
     struct tune_row *row = &t->row[t->n];
-    *row = (struct tune_row){
-        .setup = {.max_ctas = max_ctas}, .enrolment = enrolment, .beside = beside};
+    *row = (struct tune_row){.setup = setup, .enrolment = enrolment, .beside = beside};
     int rc = try_row(e, config, row);
     t->n++;
     return rc;
@@ -194,7 +196,11 @@ static void choose(struct tune *t)
 
 int tune_comms(struct tune *out, struct execute *e, const struct execute_config *config)
 {
-    static const int limits[] = {16, 8, 4};
+    static const struct comm_setup own = {0}, none = {.blocks = COMM_NO_BLOCKS},
+                                   fewer[] = {{.blocks = COMM_FEW_BLOCKS},
+                                              {.max_ctas = 16},
+                                              {.max_ctas = 8},
+                                              {.max_ctas = 4}};
     int64_t begin = units_now_ns();
     bool refused;
     int rc = 0;
@@ -203,13 +209,14 @@ int tune_comms(struct tune *out, struct execute *e, const struct execute_config 
         return 0;
     execute_graph_close(e); /* its communicators are to be made like the others */
     for (int how = ENROL_NOTHING; how < COMM_ENROLMENTS; how++)
-        TRY(try_next(out, e, config, (enum comm_enrolment)how, 0, false));
+        TRY(try_next(out, e, config, (enum comm_enrolment)how, own, false));
     enum comm_enrolment how = out->row[best(out)].enrolment;
-    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
-        TRY(try_next(out, e, config, how, limits[i], false));
+    TRY(try_next(out, e, config, ENROL_WINDOWS, none, false));
+    for (size_t i = 0; i < sizeof fewer / sizeof fewer[0]; i++)
+        TRY(try_next(out, e, config, how, fewer[i], false));
     const struct tune_row fastest = out->row[best(out)];
-    TRY(try_next(out, e, config, fastest.enrolment, fastest.setup.max_ctas, true));
-    TRY(try_next(out, e, config, ENROL_NOTHING, 0, false));
+    TRY(try_next(out, e, config, fastest.enrolment, fastest.setup, true));
+    TRY(try_next(out, e, config, ENROL_NOTHING, own, false));
     choose(out);
     TRY(make(e, config, &out->row[out->chosen], &refused));
     if (config->graph)
@@ -224,7 +231,10 @@ out:
 static size_t say_row(const struct tune *t, int i, char *text, size_t size)
 {
     const struct tune_row *row = &t->row[i];
-    char ctas[32] = "the library's blocks";
+    static const char *const words[COMM_BLOCKS] = {"the library's blocks", "few blocks",
+                                                   "no blocks where copies do"};
+    char ctas[32];
+    snprintf(ctas, sizeof ctas, "%s", words[row->setup.blocks]);
     if (row->setup.max_ctas > 0)
         snprintf(ctas, sizeof ctas, "at most %d blocks", row->setup.max_ctas);
     if (row->refused)

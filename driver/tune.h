@@ -2,8 +2,9 @@
  * tune: how communicators are made, chosen by what it does to the step (--comm-tune).
  *
  * Candidates are what the library is told of memory beforehand (nothing, buffers, windows where the
- * version and the environment allow them), then limits of the thread blocks of its kernels with the
- * best of these, then streams that take their turn beside the compute stream instead of before it.
+ * version and the environment allow them), then windows without any thread block where copy engines can do
+ * a call, then with the best of these few thread blocks as the library thinks fit, limits of them, and
+ * streams that take their turn beside the compute stream instead of before it.
  * For each the communicators of the point are made anew, and two blocks run: full
  * steps, in which communication runs beside products, and the same calls alone. The library's own
  * way runs first and again at the end (A/A). A candidate is taken when its full step is shorter than
@@ -16,7 +17,7 @@
 
 #include "driver/execute.h"
 
-enum { TUNE_ROWS = 8 };
+enum { TUNE_ROWS = 10 };
 
 struct tune_row {
     struct comm_setup setup;

@@ -97,6 +97,7 @@ struct backend {
     const struct topology *topology; /* of --topology; NULL: none */
     enum attention_choice attention;
     bool gemm_search;   /* products take what measures fastest at set-up; not when deterministic */
+    int gemm_margin;    /* multiprocessors that products leave to calls beside them */
     bool deterministic; /* kernels give the same bits every time */
     int local_rank;
     int threads; /* that a rank may use for the host's own work between fences; 0: one */

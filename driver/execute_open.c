@@ -112,6 +112,7 @@ static void take_config(struct execute *e, const struct execute_config *config)
     e->context.topology = config->backend->topology;
     e->context.attention = config->backend->attention;
     e->context.search = config->backend->gemm_search;
+    e->context.margin = config->backend->gemm_margin;
     e->context.alone = config->alone;
     e->context.deterministic = config->backend->deterministic;
     e->context.alive = execute_alive;

@@ -89,6 +89,7 @@ static int find_backend(struct job *job)
     rc = device_ask(&job->study, job->backend.device);
     job->backend.attention = (enum attention_choice)job->study.attention;
     job->backend.gemm_search = job->study.gemm_search;
+    job->backend.gemm_margin = (int)job->study.gemm_margin;
     job->backend.deterministic = job->study.deterministic;
     TRY(agree(rc, job->world));
     rc = comm_find_for(job->backend.device, job->study.comm, &job->backend.comm);

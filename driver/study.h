@@ -110,6 +110,7 @@ struct study {
     bool graph;             /* --graph: blocks of steps that are launched as graphs too */
     bool deterministic;     /* --deterministic */
     bool gemm_search;       /* --gemm-search */
+    int64_t gemm_margin;    /* --gemm-margin */
     bool comm_tune;         /* --comm-tune */
     bool sequence_parallel; /* --sequence-parallel: rows are split over tp between its parts */
     bool pinned;            /* --pinned: batches are copied to the device from page-locked memory */

@@ -1,11 +1,13 @@
 #include "workloads/kernels/cuda_gemm.h"
 
 #include <cublasLt.h>
+#include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "workloads/beside.h"
 
 enum { MOST_ALIGNMENT = 256 };
 
@@ -107,12 +109,23 @@ out:
 
 /* ---- open, close, run ---- */
 
-static int add_product(struct kernel_context *context, int index)
+/* What a product may take while calls may run beside it; 0: all. */
+static int multiprocessors(const struct kernel_context *context)
+{
+    int gpu = 0, all = 0;
+    if (context->margin == 0 || cudaGetDevice(&gpu) != cudaSuccess ||
+        cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, gpu) != cudaSuccess)
+        return 0;
+    return all > context->margin ? all - context->margin : 0;
+}
+
+static int add_product(struct kernel_context *context, int index, int most)
 {
     struct cuda_state *state = cuda_state(context);
     struct cuda_gemms *gemms = state->gemms;
     const struct op *op = &state->plan->ops[index];
     struct gemm_key key = gemm_key(op, fuse_partner(&state->fusion, op), context);
+    key.multiprocessors = most;
     int at = find(gemms, &key);
     if (at < 0) {
         at = gemms->n++;
@@ -133,18 +146,22 @@ int cuda_gemm_open(struct kernel_context *context)
     struct cuda_state *state = cuda_state(context);
     struct cuda_gemms *gemms = state->gemms = must_alloc(1, sizeof *gemms);
     cublasLtHandle_t handle = NULL;
-    int rc = 0;
+    int rc = 0, fewer = multiprocessors(context);
+    bool *beside = must_alloc((size_t)state->plan->n_ops + 1, sizeof *beside);
+    beside_calls(state->plan, beside);
     gemms->of = must_alloc((size_t)state->plan->n_ops + 1, sizeof *gemms->of);
     for (int i = 0; i < state->plan->n_ops; i++) {
         gemms->of[i] = -1;
         if (state->plan->ops[i].kind != OP_GEMM)
             continue;
         if (handle == NULL && cublasLtCreate(&handle) != CUBLAS_STATUS_SUCCESS)
-            return fail(FAIL_CUDA, "gemm: cuBLASLt could not be opened on this device");
+            rc = fail(FAIL_CUDA, "gemm: cuBLASLt could not be opened on this device");
         gemms->handle = handle;
-        TRY(add_product(context, i));
+        TRY(rc);
+        TRY(add_product(context, i, beside[i] ? fewer : 0));
     }
 out:
+    free(beside);
     return rc;
 }
 
@@ -210,17 +227,20 @@ void cuda_gemm_describe(const struct cuda_state *state, char *text, size_t size)
 {
     const struct cuda_gemms *gemms = state->gemms;
     size_t version = cublasLtGetVersion(), at = 0;
-    int biased = 0, in_epilogue = 0, fused = 0;
+    int biased = 0, in_epilogue = 0, fused = 0, fewer = 0;
     for (int i = 0; i < gemms->n; i++) {
         const struct gemm_choice *c = &gemms->gemm[i].choice;
         biased += c->key.bias;
         in_epilogue += c->key.bias && c->way != WAY_PLAIN;
         fused += c->way == WAY_FUSED;
+        fewer += c->key.multiprocessors > 0;
     }
     at = (size_t)snprintf(text, size,
                           "gemm cuBLASLt %zu, %d shapes, bias in the epilogue of %d of %d, %d with "
                           "their partner, ",
                           version, gemms->n, in_epilogue, biased, fused);
+    if (fewer > 0 && at < size)
+        at += (size_t)snprintf(text + at, size - at, "%d leave multiprocessors to calls, ", fewer);
     if (gemms->searched && at < size)
         at += (size_t)snprintf(text + at, size - at, "searched in %.1f s, ", gemms->search_s);
     if (at < size)

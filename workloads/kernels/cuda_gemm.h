@@ -32,7 +32,8 @@ struct gemm_key {
     int dtype, tf32, trans_a, trans_b, wide, beta, bias;
     int partner;      /* enum fuse_partner */
     int alignment[4]; /* of A, B, C, and what an epilogue reads or writes beside them */
-    int fuse_all, pad;
+    int fuse_all;
+    int multiprocessors; /* that it may take; 0: all */
 };
 
 /* An algorithm as the library has it, and what is said of it. */

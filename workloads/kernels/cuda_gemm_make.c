@@ -53,6 +53,10 @@ static int make_product(struct gemm *g)
     g->product = product;
     TRY(set(product, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
     TRY(set(product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
+    if (key->multiprocessors > 0) {
+        int32_t most = key->multiprocessors;
+        TRY(set(product, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &most, sizeof most));
+    }
 out:
     return rc;
 }

@@ -68,6 +68,7 @@ struct kernel_context {
     bool deterministic; /* same bits every time, whatever it costs */
     bool search;        /* open() measures which algorithms and epilogues products take, and which
                     plans attention takes; not when deterministic */
+    int margin; /* multiprocessors that products leave to calls that may run beside them (beside.h) */
     bool alone;    /* each op does all that is its own, whatever stands beside it in the plan */
     bool fuse_all; /* with search: epilogues wherever there is one, whatever they cost (tests) */
     const struct kernel_share *share; /* NULL: this rank is alone. Borrowed, read by open() */

@@ -113,7 +113,7 @@ static void test_every_row(void)
         check_row_by_argv(&study_options[i]);
         check_row_by_yaml(&study_options[i]);
     }
-    CHECK_EQ(study_n_options, 83);
+    CHECK_EQ(study_n_options, 84);
 }
 
 /* Every byte of struct study that can hold a value belongs to exactly one row. */

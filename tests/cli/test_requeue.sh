@@ -58,4 +58,14 @@ run env SLURM_JOB_ID=9 bash "$script" "${options[@]}"
 expect_exit 138
 check "a signal while MPI starts requeues too" grep -qx "requeue 9" requeued
 
+rm EARLY
+# Launches of one allocation are runs of their own: each saves where no other does, and all become one report.
+run env SLURM_JOB_ID=10 SCALESTUDY_LAUNCHES=2 bash "$script" --points 1x2 --check off -w 2 --run-steps 4 --checkpoint-every 2 \
+    --checkpoint-dir "two of them"
+expect_exit 0
+for launch in 1 2; do
+    check "launch $launch saved" test -d "two of them/launch-$launch/step-0000000004"
+done
+expect_stdout "2 launches"
+
 finish

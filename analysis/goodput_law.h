@@ -48,7 +48,7 @@ struct stats_interval goodput_law_job(const struct goodput_law *law, double node
 void goodput_law_text(const struct goodput_law *law, char *text, size_t size);
 const char *goodput_law_of_name(enum goodput_law_of of); /* "node" */
 
-/* A duration for people: "1.20 h", three digits, of s, m, h, d the largest that gives 1 or more. */
+/* A duration for people: "1.25 h", up to four digits, of s, m, h, d the largest that gives 1 or more. */
 void goodput_duration(char *text, size_t size, double seconds);
 
 #endif

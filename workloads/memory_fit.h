@@ -41,7 +41,7 @@ struct memory_choice {
     char most[192];                             /* the class that takes most, in words, GB */
     double wire_bytes;                          /* a rank sends in a step, closed forms; all axes */
     double extra_flops; /* share of the model's FLOPs that is computed again */
-    double modelled_s;  /* NaN without a cost model or with a pipeline */
+    double modelled_s;  /* NaN without a cost model */
     double measured_s;  /* NaN until the caller knows better */
     bool is_base;       /* the asked policy on this tuple */
 };

@@ -53,6 +53,8 @@ static void test_closed_forms(void)
     CHECK_NEAR(term[TERM_INPUT], 1e6, 1e-6);
     CHECK_NEAR(term[TERM_STALL], 4e6, 1e-6);
     CHECK_NEAR(term[TERM_RESIDUAL], 0, 1e-6);
+    CHECK_NEAR(term[TERM_EXPOSED], 4e6, 1e-6);
+    CHECK(isnan(a->series[ACCOUNT_FULL].term_ns[TERM_EXPOSED])); /* not stamped: not known */
     CHECK_NEAR(a->worst_residual_share, 0, 1e-12);
     CHECK_NEAR(a->series[ACCOUNT_COMPUTE].term_ns[TERM_STEP], 21e6, 1e-6);
     CHECK_NEAR(a->series[ACCOUNT_COMM].term_ns[TERM_STEP], 4e6, 1e-6);
@@ -108,18 +110,40 @@ static void test_planted_residual(void)
     CHECK_NEAR(m.account.series[ACCOUNT_INSTRUMENTED].term_ns[TERM_RESIDUAL], 2e6, 1e-6);
     CHECK_NEAR(m.account.worst_residual_share, 2.0 / 28.0, 1e-12);
     made_release(&m);
-    /* On one rank only, of both signs: shares do not cancel. */
+    /* On one rank only, the first or the last, of both signs: shares do not cancel. */
     s.residual_ns = 0;
+    for (int rank = 0; rank < 4; rank += 3) {
+        synthetic_point(&m.point, &s);
+        for (int64_t i = 0; i < m.point.steps.n; i++) {
+            struct step_row *r = &m.point.steps.rows[i];
+            if (r->rank == rank && r->flags & STEP_INSTRUMENTED)
+                r->compute_ns += r->step % 2 ? 500000 : -500000;
+        }
+        CHECK_EQ(account_point(&m.account, &m.point, 1), 0);
+        CHECK_EQ(m.account.worst_residual_rank, rank);
+        CHECK_NEAR(m.account.worst_residual_share, 0.5 / 26, 1e-12);
+        CHECK(m.account.n_contradicting > 0); /* the recorded residual still says 0 */
+        made_release(&m);
+    }
+}
+
+/* Half a millisecond of a step without anything to compute is a term of its own, and no residual. */
+static void test_planted_idle(void)
+{
+    struct synthetic s = synthetic_default(2, 2);
+    struct made m;
     synthetic_point(&m.point, &s);
     for (int64_t i = 0; i < m.point.steps.n; i++) {
         struct step_row *r = &m.point.steps.rows[i];
-        if (r->rank == 3 && r->flags & STEP_INSTRUMENTED)
-            r->compute_ns += r->step % 2 ? 500000 : -500000;
+        r->idle_ns = 500000;
+        r->compute_ns -= 500000;
     }
     CHECK_EQ(account_point(&m.account, &m.point, 1), 0);
-    CHECK_EQ(m.account.worst_residual_rank, 3);
-    CHECK_NEAR(m.account.worst_residual_share, 0.5 / 26, 1e-12);
-    CHECK(m.account.n_contradicting > 0); /* the recorded residual still says 0 */
+    const double *term = m.account.series[ACCOUNT_INSTRUMENTED].term_ns;
+    CHECK_NEAR(term[TERM_IDLE], 0.5e6, 1e-6);
+    CHECK_NEAR(term[TERM_COMPUTE], 20.5e6, 1e-6);
+    CHECK_NEAR(term[TERM_RESIDUAL], 0, 1e-6);
+    CHECK_NEAR(m.account.worst_residual_share, 0, 1e-12);
     made_release(&m);
 }
 
@@ -133,6 +157,7 @@ static void test_planted_slow_rank(void)
     CHECK_EQ(make(&m, &s), 0);
     CHECK_EQ(m.account.slowest, 5);
     CHECK_NEAR(m.account.slowest_share, 2.0 / 11.0, 1e-9); /* of 10 ms and 1 ms slowdown */
+    CHECK(isnan(m.account.slowest_mads)); /* the others do not differ: no deviation to count in */
     synthetic_head(&head, 2, 4);
     CHECK(strcmp(account_host(&head, &m.point.point, 5), "host01") == 0);
     CHECK(strcmp(account_host(&head, &m.point.point, 3), "host00") == 0);
@@ -410,6 +435,7 @@ int main(void)
     test_axes();
     test_planted_delay_is_in_all_measures();
     test_planted_residual();
+    test_planted_idle();
     test_planted_slow_rank();
     test_waiting_is_no_blame();
     test_planted_aa();

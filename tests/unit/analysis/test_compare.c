@@ -347,9 +347,43 @@ static void unequal_work_is_refused(void)
     struct synthetic s = four_ranks(0);
     add(a, &s, "dp=4");
     add(a, &s, "tp=4")->point.tp = 4;
-    a->points[1].point.valid = 0;
+    s.global_batch = 32; /* that this one did other work is not what is wrong with it */
+    add(a, &s, "tp=2")->point.tp = 2;
+    a->points[1].point.valid = a->points[2].point.valid = 0;
     CHECK_EQ(analyse(&w), FAIL_USAGE);
-    CHECK_HAS(fail_message(), "there are not two points with a passed proof");
+    CHECK_HAS(fail_message(), "there are not two points with a passed proof to rank (2 without)");
+    release(&w);
+}
+
+/* Rankings come in the order of devices and of batches; a base of several copies is in none. */
+static void rankings_are_in_order(void)
+{
+    static const struct {
+        int ranks;
+        int64_t batch;
+    } given[] = {{4, 32}, {4, 16}, {2, 16}, {4, 64}},
+      order[] = {{2, 16}, {4, 16}, {4, 32}, {4, 64}};
+    struct world w = {.n = 0};
+    struct record_file *a = open_study(&w);
+    for (int i = 0; i < 12; i++) {
+        struct synthetic s = synthetic_default(1, given[i / 3].ranks);
+        s.point = i;
+        s.global_batch = given[i / 3].batch;
+        s.compute_ns *= i % 3 == 2 ? 0.5 : 1.0 + 0.2 * (i % 3); /* it would be the fastest */
+        add(a, &s, i % 3 == 2 ? "copies" : "dp")->point.copies = i % 3 == 2 ? 2 : 1;
+    }
+    CHECK_EQ(analyse(&w), 0);
+    CHECK_EQ(w.compare.n_groups, 4);
+    for (int i = 0; i < w.compare.n_groups && i < 4; i++) {
+        const struct compare_group *g = &w.compare.groups[i];
+        char text[64] = "before";
+        CHECK_EQ(g->n, 2);
+        CHECK_EQ(g->rows[0].row->point->ranks, order[i].ranks);
+        CHECK_EQ(g->rows[0].row->point->global_batch, order[i].batch);
+        CHECK(g->rows[0].row->step_ns.value < g->rows[1].row->step_ns.value);
+        compare_reason(g, &g->rows[0], text, sizeof text);
+        CHECK(text[0] == '\0'); /* the fastest is slower than none */
+    }
     release(&w);
 }
 
@@ -400,6 +434,7 @@ int main(void)
     ratios_are_inside_launches();
     differences_are_found();
     unequal_work_is_refused();
+    rankings_are_in_order();
     forms_agree();
     return test_end();
 }

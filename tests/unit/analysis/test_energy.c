@@ -107,11 +107,14 @@ static void test_throttled(void)
     CHECK(!energy_throttled(&e) && !energy_sentence(text, sizeof text, &e));
     CHECK_EQ(e.moments, 3);
     CHECK_NEAR(e.sm_mhz, 1980, 0);
+    CHECK_NEAR(e.temperature_c, 50, 0);
     add_moment(&p, 1200, 0x4 | 0x20);
+    p.telemetry.rows[p.telemetry.n - 1].temperature_c = 83;
     energy_of_point(&e, &p, 1);
     CHECK(energy_throttled(&e) && energy_sentence(text, sizeof text, &e));
     CHECK_HAS(text, "throttled: power cap, thermal (software) in 25 % of 4 moments");
     CHECK_NEAR(e.sm_least_mhz, 1200, 0);
+    CHECK_NEAR(e.temperature_c, 83, 0); /* the hottest moment */
     record_point_release(&p);
     memset(&p, 0, sizeof p);
     p.point.ranks = RANKS;
@@ -127,7 +130,6 @@ static void test_errors(void)
     struct record_point p = {.point = {.ranks = RANKS}};
     struct energy e;
     char text[256];
-    add_block(&p, 0, 0, 40, 0);
     for (int rank = 0; rank < RANKS; rank++) {
         struct telemetry_row *row = RECORD_ADD(&p.telemetry, 1);
         strcpy(row->kind, "section");
@@ -136,11 +138,15 @@ static void test_errors(void)
         row->ecc_corrected = -1;
         row->nvlink_errors = 3;
         row->sm_mhz = 1980;
+        row->power_w = 700;
     }
+    add_block(&p, 0, 0, 40, 0);
     energy_of_point(&e, &p, 1);
     CHECK_EQ(e.ecc_uncorrected, 1);
     CHECK_EQ(e.ecc_corrected, -1);
     CHECK_EQ(e.nvlink_errors, 6);
+    CHECK_NEAR(e.sm_most_mhz, 1980, 0);
+    CHECK_NEAR(e.limit_w, 700, 0);
     CHECK(energy_sentence(text, sizeof text, &e));
     CHECK_HAS(text, "1 uncorrected memory errors and 6 NVLink errors");
     record_point_release(&p);

@@ -117,6 +117,13 @@ static void test_few_points(void)
     CHECK_EQ(forecaster_init(&forecaster, &data), FAIL_USAGE);
     CHECK_HAS(fail_message(), "one point is no curve");
     fail_clear();
+    /* Of three, no law is judged by residuals that it cannot have but the two of the forecast. */
+    rates(x, 3, 0.03, 0.01, 1);
+    data = data_of(x, 3);
+    CHECK_EQ(forecaster_init(&forecaster, &data), 0);
+    for (int i = 0; i < forecaster.n_fits; i++)
+        CHECK(forecaster.fits[i].law->n_parameters < 3);
+    forecaster_release(&forecaster);
     x[1] = NAN;
     data = data_of(x, 2);
     CHECK_EQ(forecaster_init(&forecaster, &data), FAIL_USAGE);
@@ -149,6 +156,31 @@ static void test_coverage(void)
            "%.1f %%\n",
            100.0 * covered / SEEDS, 100.0 * narrow / SEEDS, 100.0 * wide / SEEDS);
     CHECK(covered >= 0.93 * SEEDS && wide >= 0.95 * SEEDS && narrow >= 0.8 * SEEDS);
+}
+
+/* Without a floor the interval is Student's t of the residuals: as wide as they are, and no wider; launches
+ * that differ by more are in it. */
+static void test_width(void)
+{
+    static const double n[] = {2, 3, 4, 6, 8, 12, 16, 24, 32, 48};
+    double x[10], squares = 0;
+    for (int i = 0; i < 10; i++) {
+        double noise = 0.01 * (double)rng_normal(rng_key(5, "width"), (uint64_t)i);
+        x[i] = 100 * n[i] * exp(noise);
+        squares += noise * noise;
+    }
+    struct forecast_data data = {
+        .fit = {10, n, x, FIT_RELATIVE, false}, .level = 0.95, .replicates = 400, .seed = 7};
+    struct forecast f = at(&data, 20);
+    double expected = 2 * 2.306 * sqrt(squares / 8); /* t of 8 */
+    CHECK(log(f.high / f.low) > 0.7 * expected && log(f.high / f.low) < 1.7 * expected);
+    struct forecast_spread spread[10];
+    for (int i = 0; i < 10; i++)
+        spread[i] = (struct forecast_spread){.launch = 0.2, .freedom = 2};
+    data.spread = spread;
+    f = at(&data, 20);
+    expected = 2 * 1.96 * 0.2;
+    CHECK(log(f.high / f.low) > 0.8 * expected && log(f.high / f.low) < 1.3 * expected);
 }
 
 /* ---- regimes of a series ---- */
@@ -249,6 +281,7 @@ int main(void)
     test_ensemble();
     test_few_points();
     test_coverage();
+    test_width();
     test_regimes();
     test_no_crossing();
     return test_end();

@@ -334,12 +334,21 @@ static void costs_of_any_size(const struct goodput_study *study)
     CHECK_NEAR(at.tokens_per_step, 1024 * 64 / 2, 1e-9);
     CHECK(!at.bottom);
     given.node_per_s = 1e9;
+    given.shared_per_s = 1.5e9; /* less than what two nodes could write */
+    given.restart_s = 45;
+    goodput_known_init(&known, study, 0, "staged", &given, SEED);
+    CHECK(goodput_costs_at(&at, &known, 2, why, sizeof why));
+    CHECK_NEAR(at.complete.x.value, bytes / 1.5e9, 1e-6);
+    CHECK_EQ(at.restart.source, FROM_ASSUMED);
+    CHECK_NEAR(at.restart.x.value, 45, 0);
+    given.shared_per_s = given.restart_s = NAN;
     given.detect_s = 30;
     goodput_known_init(&known, study, 0, "staged", &given, SEED);
     CHECK(goodput_costs_at(&at, &known, 2, why, sizeof why));
     CHECK_EQ(at.complete.source, FROM_ASSUMED);
     CHECK_NEAR(at.complete.x.value, bytes / 2e9, 1e-6);
     CHECK_EQ(at.detect.source, FROM_ASSUMED);
+    CHECK_NEAR(at.detect.x.value, 30, 0);
     CHECK(goodput_costs_agree(&at, why, sizeof why));
     /* A synchronous save blocks as long as the storage that is assumed takes. */
     double held = known.costs[2].blocked_s.value / known.costs[2].complete_s.value;
@@ -436,6 +445,7 @@ static void steps_are_forecast(void)
     CHECK_NEAR(c.inflation_s.value, 0.3, 0.01);
     CHECK(c.inflation_s.low > 0.25 && c.inflation_s.low < 0.3 && c.inflation_s.high < 0.35);
     CHECK_NEAR(c.cost_s.value, c.blocked_s.value + c.inflation_s.value, 1e-12);
+    CHECK_NEAR(c.cost_s.low, c.blocked_s.low + c.inflation_s.low, 1e-12);
     CHECK_NEAR(c.cost_s.high, c.blocked_s.high + c.inflation_s.high, 1e-12);
     goodput_known_init(&known, &study, 0, "staged", &given, SEED);
     CHECK(goodput_costs_at(&at, &known, 16, why, sizeof why));
@@ -526,6 +536,71 @@ static void ranges_hold_their_corners(const struct goodput_study *study)
     plan = plan_of(study, &law, "", "0", "30h/node");
     CHECK(isfinite(plan.rows[0].choices[4].g.low) && isnan(plan.rows[0].choices[4].g.high));
     CHECK(isnan(plan.rows[0].regret)); /* how far off the truth may lie nobody knows */
+    goodput_plan_release(&plan);
+}
+
+/* The low end has every cost at its high and MTBF at its low, the high end the other way about. */
+static void corners_by_hand(void)
+{
+    struct goodput_row row = {.mtbf_s = {1e4, 5e3, 2e4, 0}};
+    const struct goodput_costs value = {10, 20, 5, 60}, worst = {12, 30, 7, 90},
+                               best = {8, 15, 4, 50};
+    row.at.cost.x = (struct stats_interval){10, 8, 12, 0};
+    row.at.complete.x = (struct stats_interval){20, 15, 30, 0};
+    row.at.detect.x = (struct stats_interval){5, 4, 7, 0};
+    row.at.restart.x = (struct stats_interval){60, 50, 90, 0};
+    row.at.step.x.value = 2;
+    struct goodput_choice c = {.outside = 0xff};
+    goodput_choice_at(&c, &row, 400);
+    CHECK_NEAR(c.g.value, goodput_renewal(1e4, 400, &value), 0);
+    CHECK_NEAR(c.g.low, goodput_renewal(5e3, 400, &worst), 0);
+    CHECK_NEAR(c.g.high, goodput_renewal(2e4, 400, &best), 0);
+    CHECK_NEAR(c.first_order, goodput_first_order(1e4, 400, &value), 0);
+    CHECK_NEAR(c.product, goodput_product(1e4, 400, &value), 0);
+    CHECK_NEAR(c.ettr, goodput_ettr(1e4, 400, &value), 0);
+    CHECK_NEAR(c.runtime, goodput_runtime(1e4, 400, &value), 0);
+    CHECK_NEAR(c.steps, 200, 0);
+    CHECK_EQ(c.outside, 0);
+    goodput_choice_at(&c, &row,
+                      12); /* with the worst costs the next save waits for the last: 18 s */
+    CHECK_NEAR(c.g.low, goodput_renewal(5e3, 18, &worst), 0);
+    CHECK_NEAR(c.g.high, goodput_renewal(2e4, 12, &best), 0);
+}
+
+/* Of two levels each has its own MTBF, and the local one its own cost. */
+static void levels_are_the_model(const struct goodput_study *study)
+{
+    static const double nodes[] = {4};
+    struct goodput_asked asked = {.n = 0};
+    struct goodput_given given = nothing_given();
+    struct goodput_known known;
+    struct goodput_plan plan;
+    struct goodput_law law;
+    struct goodput_levels levels;
+    given.local_s = 0.25;
+    given.local_share = 0.8;
+    CHECK_EQ(goodput_law_parse(&law, "1h:9h/node", "", ""), 0);
+    goodput_known_init(&known, study, 0, "staged", &given, SEED);
+    goodput_plan_make(&plan, &known, &law, nodes, 1, &asked);
+    const struct goodput_row *row = &plan.rows[0];
+    const struct goodput_choice *level[2] = {NULL, NULL};
+    for (int i = 0; i < row->n_choices; i++)
+        for (int k = 0; k < 2; k++)
+            if (strcmp(row->choices[i].name, k == 0 ? "local" : "global") == 0)
+                level[k] = &row->choices[i];
+    struct goodput_costs c = {row->at.cost.x.value, row->at.complete.x.value,
+                              row->at.detect.x.value, row->at.restart.x.value};
+    goodput_two_levels(&levels, row->mtbf_s.value, row->at.step.x.value, &c, 0.25, 0.8);
+    for (int k = 0; k < 2 && CHECK(level[k] != NULL); k++) {
+        double share = k == 0 ? 0.8 : 0.2;
+        CHECK_NEAR(level[k]->tau_s, k == 0 ? levels.local_s : levels.global_s, 0);
+        CHECK_NEAR(level[k]->mtbf_s.value, row->mtbf_s.value / share, 1e-6);
+        CHECK_NEAR(level[k]->mtbf_s.low, row->mtbf_s.low / share, 1e-6);
+        CHECK_NEAR(level[k]->mtbf_s.high, row->mtbf_s.high / share, 1e-6);
+        CHECK_NEAR(level[k]->cost.x.value, k == 0 ? 0.25 : row->at.cost.x.value, 0);
+        CHECK_NEAR(level[k]->first_order, levels.first_order, 0);
+        CHECK(isnan(level[k]->g.value) && isnan(level[k]->product) && isnan(level[k]->ettr));
+    }
     goodput_plan_release(&plan);
 }
 
@@ -664,10 +739,12 @@ int main(void)
         without_saves_nothing_is_made_up(&study);
         plans_are_the_model(&study);
         ranges_hold_their_corners(&study);
+        levels_are_the_model(&study);
         forms_say_the_same(&study);
         without_a_law_only_what_was_measured(&study);
     }
     goodput_study_release(&study);
+    corners_by_hand();
     steps_are_forecast();
     odd_ones_are_told_apart();
     unlink(path);

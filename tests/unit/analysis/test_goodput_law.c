@@ -249,8 +249,37 @@ static void two_counts_are_the_least(void)
     CHECK(isnan(goodput_storage_seconds(&s, 8, 16e9).low) && s.assumed);
 }
 
+static void durations_have_their_unit(void)
+{
+    static const struct {
+        double seconds;
+        const char *text;
+    } cases[] = {{30, "30 s"},    {90, "1.5 m"},     {3600, "1 h"},    {5400, "1.5 h"},
+                 {86400, "1 d"},  {216000, "2.5 d"}, {0.25, "0.25 s"}, {0, "0 s"},
+                 {INFINITY, "-"}, {NAN, "-"}};
+    char text[32];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        goodput_duration(text, sizeof text, cases[i].seconds);
+        if (!CHECK(strcmp(text, cases[i].text) == 0))
+            printf("  \"%s\"\n", text);
+    }
+}
+
+static void laws_say_what_was_stated(void)
+{
+    struct goodput_law law;
+    CHECK_EQ(goodput_law_parse(&law, "40d/node", "", ""), 0);
+    CHECK(strcmp(law.said, "--mtbf 40d/node") == 0);
+    CHECK(strcmp(goodput_law_of_name(law.of), "node") == 0);
+    CHECK_EQ(goodput_law_parse(&law, "", "3", "30h/job"), 0);
+    CHECK(strcmp(law.said, "--failures 3 --exposure 30h/job") == 0);
+    CHECK(strcmp(goodput_law_of_name(law.of), "job") == 0);
+}
+
 int main(void)
 {
+    durations_have_their_unit();
+    laws_say_what_was_stated();
     laws_are_read();
     counts_have_their_interval();
     large_counts_too();

@@ -135,6 +135,9 @@ static void steps_are_the_better_neighbour(void)
         }
     struct goodput_costs late = {1, 100, 0, 0};
     CHECK_EQ(goodput_fewest_steps(10, &late), 10); /* 9.9 steps until it is published */
+    struct goodput_costs whole = {0, 2.1, 0, 0};   /* 7 steps, though the quotient is a bit above */
+    CHECK(2.1 / 0.3 > 7);
+    CHECK_EQ(goodput_fewest_steps(0.3, &whole), 7);
     CHECK_EQ(goodput_steps(50, 10, &late, NULL), 10);
     /* More than can be counted is the most that can, and no other number. */
     struct goodput_costs never = {1e11, 1e11, 0, 0}, later = {1, 1e12, 0, 0};
@@ -303,6 +306,12 @@ static void two_levels_are_what_they_say(void)
         CHECK_NEAR(levels.local_s, sqrt(2 * 1.0 * m / p), 0.5); /* whole steps */
         CHECK_NEAR(levels.global_s, sqrt(2 * 40 * m / (1 - p)), levels.local_s);
         CHECK_NEAR(times, round(times), 1e-9);
+        /* One local interval more or less between global saves wastes no less time. */
+        double m2 = m / (1 - p), tau = levels.global_s, waste = 40 / tau + tau / (2 * m2);
+        for (int more = -1; more <= 1; more += 2) {
+            double other = tau + more * levels.local_s;
+            CHECK(40 / other + other / (2 * m2) >= waste);
+        }
         CHECK_NEAR(fmod(levels.local_s, 0.5), 0, 1e-9);
         /* First order: sum of sqrt(2 d_l / M_l), less the time that failures take. */
         double first = 1 - sqrt(2 * 1.0 * p / m) - sqrt(2 * 40 * (1 - p) / m) - 30 / m;
@@ -317,7 +326,7 @@ static void two_levels_are_what_they_say(void)
     struct goodput_levels late;
     struct goodput_costs slow = {1, 500, 0, 0};
     goodput_two_levels(&late, 1000, NAN, &slow, 1, 0.5); /* published before the next begins */
-    CHECK(late.global_s >= 499);
+    CHECK(late.global_s >= 499 && late.global_s < 499 + late.local_s);
     CHECK_NEAR(fmod(late.global_s / late.local_s + 0.5, 1), 0.5, 1e-9);
 }
 

@@ -117,6 +117,36 @@ static void test_levels(void)
     CHECK_EQ(named, SYSTEMS);
 }
 
+/* Three launches of ten steps that go up and down by 1 %: no correlation, so 3 * 9 degrees of freedom; and
+ * means 100, 102 and 104, with two. */
+static void test_levels_by_hand(void)
+{
+    double x[3][10];
+    struct stats_series series[3];
+    struct launches_levels l;
+    for (int r = 0; r < 3; r++) {
+        for (int i = 0; i < 10; i++)
+            x[r][i] = 100 + (i % 2 ? 1 : -1);
+        series[r] = (struct stats_series){x[r], 10};
+    }
+    launches_find_levels(series, 3, 0.95, &l);
+    double error = stats_deviation(x[0], 10) / 3 / sqrt(3) / 100; /* of the mean of all */
+    CHECK_NEAR(l.half[LEVEL_STEPS], 2.0518305 * error, 1e-8);
+    CHECK_NEAR(l.independent, 1.9599640 * error, 1e-8);
+    CHECK_NEAR(l.half[LEVEL_LAUNCHES], 0, 1e-12);
+    CHECK_EQ(l.dominant, LEVEL_STEPS);
+    CHECK_EQ(l.n_launches, 3);
+    CHECK_EQ(l.n_steps, 30);
+    for (int r = 0; r < 3; r++)
+        for (int i = 0; i < 10; i++)
+            x[r][i] += 2 * r;
+    launches_find_levels(series, 3, 0.95, &l);
+    CHECK_NEAR(l.half[LEVEL_LAUNCHES], 4.3026527 * 0.02 / sqrt(3), 1e-3); /* t of 2 */
+    CHECK_EQ(l.dominant, LEVEL_LAUNCHES);
+    CHECK(strcmp(launches_level_name(LEVEL_STEPS), "steps within a launch") == 0);
+    CHECK(strcmp(launches_level_name(LEVEL_LAUNCHES), "launches") == 0);
+}
+
 static void ar1(double *x, int n, double phi, double mean, double sigma, uint64_t key)
 {
     double state = (double)rng_normal(key, 0) / sqrt(1.0 - phi * phi);
@@ -320,6 +350,7 @@ int main(void)
     test_next_launch();
     test_next_coverage();
     test_levels();
+    test_levels_by_hand();
     test_dominant_level();
     test_two_level_coverage();
     test_steady();

@@ -100,6 +100,26 @@ static void test_unstamped(void)
     close_study(&study);
 }
 
+/* Communication beside compute is active too, but a rank is never active for longer than its step. */
+static void test_no_longer_than_the_step(void)
+{
+    struct synthetic point = synthetic_default(1, 2);
+    struct study study;
+    open_study(&study, &point, 1);
+    struct record_point *p = &study.file.points[0];
+    for (int64_t i = 0; i < p->stalls.n; i++)
+        if (p->stalls.rows[i].exposed_ns > 0)
+            p->stalls.rows[i].exposed_ns = 1000000000;
+    const struct record_file *list[] = {&study.file};
+    scaling_release(&study.scaling);
+    CHECK_EQ(scaling_init(&study.scaling, list, 1, 1), 0);
+    const struct account_pop *pop = &study.scaling.rows[0].runs[0].account.pop;
+    CHECK_NEAR(pop->useful_most_ns, 41e6, 1e-3);
+    CHECK_NEAR(pop->active_most_ns, 46e6, 1e-3);
+    CHECK_NEAR(pop->elapsed_ns, 46e6, 1e-3);
+    close_study(&study);
+}
+
 /* Files in parts give what they give at once, also when the steps were dropped in between. */
 static void test_parts(void)
 {
@@ -131,6 +151,7 @@ int main(void)
     test_known_losses();
     test_identities();
     test_unstamped();
+    test_no_longer_than_the_step();
     test_parts();
     return test_end();
 }

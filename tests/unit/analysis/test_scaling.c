@@ -112,6 +112,9 @@ static void test_weak_curve(void)
     CHECK_EQ(c.scaling.n_sets, 1);
     CHECK_NEAR(row_of(&c, 4, 1)->efficiency.ratio.value, 21.0 / 26, 1e-9); /* T(1) / T(N) */
     CHECK_NEAR(row_of(&c, 4, 1)->speedup.ratio.value, 4 * 21.0 / 26, 1e-9);
+    CHECK_NEAR(row_of(&c, 4, 1)->p50_ns, 26e6, 1e-3); /* all steps are alike */
+    CHECK_NEAR(row_of(&c, 4, 1)->p99_ns, 26e6, 1e-3);
+    CHECK_NEAR(row_of(&c, 4, 1)->cv, 0, 1e-12);
     release(&c);
 }
 
@@ -239,6 +242,10 @@ static void test_launches(void)
     CHECK_EQ(c.scaling.n_launches, 3);
     const struct scaling_row *row = row_of(&c, 2, 1);
     CHECK_EQ(row->n_used, 3);
+    CHECK_NEAR(row->p50_ns, 44e6 * 1.05, 0.2e6); /* of the steps of all launches together */
+    CHECK_NEAR(row->p95_ns, 44e6 * 1.10, 0.2e6);
+    CHECK_NEAR(row->p99_ns, 44e6 * 1.10, 0.2e6);
+    CHECK(row->p50_ns < row->p95_ns && row->p95_ns <= row->p99_ns);
     CHECK(!row->speedup.unpaired);
     CHECK_NEAR(row->speedup.ratio.value, 80.0 / 44, 0.005);
     /* The days differ by 5 %: the rate cannot be known well, the ratio can. */

@@ -27,6 +27,7 @@ static void test_moments(void)
     CHECK_NEAR(stats_median(x, 5), 3.0, 0);
     CHECK_NEAR(stats_median(x, 4), 2.5, 0);
     CHECK_NEAR(stats_mad(x, 5), 1.0, 0);
+    CHECK(isnan(stats_deviation(x, 0)) && isnan(stats_mad(x, 0)));
     CHECK(isnan(stats_mean(x, 0)) && isnan(stats_quantile(x, 0, 0.5)) && isnan(stats_cv(x, 0)));
 }
 
@@ -99,11 +100,18 @@ static void test_tau(void)
     static double x[200000];
     ar1(x, 200000, 0.8, 0, 1, 5);
     CHECK_NEAR(stats_tau(x, 200000), 4.5, 0.25); /* 1/2 + phi / (1 - phi) */
+    double around_0 = stats_tau(x, 20000);
+    for (int i = 0; i < 20000; i++)
+        x[i] += 1000; /* wherever the mean is */
+    CHECK_NEAR(stats_tau(x, 20000), around_0, 1e-6);
     ar1(x, 200000, 0.0, 0, 1, 6);
     CHECK_NEAR(stats_tau(x, 200000), 0.5, 0.02);
     for (int i = 0; i < 100; i++)
         x[i] = 7;
     CHECK_NEAR(stats_tau(x, 100), 0.5, 0);
+    for (int i = 0; i < 100; i++)
+        x[i] = i; /* a trend has hardly more than one sample */
+    CHECK(stats_tau(x, 100) > 25 && stats_tau(x, 100) <= 50);
 }
 
 /* phi = 0.8, n = 400: the self-test of the formulas page. */

@@ -75,6 +75,56 @@ static void without_failure(void)
     wall_release(&w);
 }
 
+/* What a quiet step is has no call of a save in it; 0.3 % of the time that nobody claims are closed. */
+static void quiet_steps(void)
+{
+    struct interval_row rows[] = {row(0, "start-up", 0, 10 * S, 0, 0),
+                                  row(0, "steps", 10 * S, 20 * S, 0, 10),
+                                  row(0, "steps", 20 * S, 30 * S, 10, 10),
+                                  row(0, "end", 30 * S + S / 10, 30 * S + S / 10, 20, 0)};
+    struct wall w;
+    rows[1].call_ns = 4 * S;         /* 1 s of each rank: a step takes 0.9 s without it */
+    rows[2].flags = INTERVAL_SAVING; /* and 1 s beside a save */
+    CHECK_EQ(wall_account(&w, rows, 4), 0);
+    CHECK_NEAR(w.quiet_step_ns, 0.9e9, 1);
+    CHECK_EQ(seconds(&w, WALL_CALL), 1);
+    CHECK_EQ(seconds(&w, WALL_INFLATION), 1);
+    CHECK_EQ(seconds(&w, WALL_USEFUL), 9 + 9);
+    CHECK_EQ(w.rank_ns[WALL_OTHER], 4 * S / 10);
+    CHECK(wall_closes(&w));
+    wall_release(&w);
+}
+
+static void names(void)
+{
+    CHECK(strcmp(wall_bucket_name(WALL_RESTART), "restart") == 0);
+    CHECK(strcmp(wall_bucket_name(WALL_OTHER), "other") == 0);
+    CHECK(strcmp(wall_bucket_name(-1), "unknown") == 0);
+    CHECK(strcmp(wall_bucket_name(WALL_BUCKETS), "unknown") == 0);
+}
+
+/* A run that ended in a failure lasted until that, though its last block ended before. */
+static void ended_by_failure(void)
+{
+    struct interval_row rows[] = {row(0, "start-up", 50 * S, 60 * S, 0, 0),
+                                  row(0, "steps", 60 * S, 70 * S, 0, 10),
+                                  row(0, "failure", 73 * S, 73 * S, 0, 0)};
+    struct record_point p = {0};
+    struct wall w;
+    CHECK_EQ(wall_account(&w, rows, 3), 0);
+    CHECK_EQ(w.end_ns, 73 * S);
+    CHECK_EQ(sum_of(&w), 4 * 23 * S);
+    CHECK(!w.finished);
+    wall_rows(&w, &p); /* shares of the run, whenever it began */
+    for (int64_t i = 0; i < p.account.n; i++)
+        if (strcmp(p.account.rows[i].bucket, "start-up") == 0) {
+            CHECK_NEAR(p.account.rows[i].share, 10.0 / 23, 1e-12);
+            CHECK_NEAR(p.account.rows[i].seconds, 10, 1e-9);
+        }
+    record_point_release(&p);
+    wall_release(&w);
+}
+
 /* Books between steps have a bucket of their own, less what took time beside them; a piece of the file has
  * all of it. */
 static void books(void)
@@ -188,6 +238,8 @@ static void with_failure(void)
     CHECK_EQ(w.n_recoveries, 1);
     const struct recovery_row *r = &w.recoveries[0];
     CHECK(strcmp(r->cause, "host") == 0 && strcmp(r->moment, "save") == 0 && r->victim == 1);
+    CHECK_EQ(r->launch, 0);
+    CHECK_EQ(r->ranks, 4);
     CHECK_EQ(r->failed_ns, 22 * S);
     CHECK_EQ(r->detected_ns, 23 * S);
     CHECK_EQ(r->began_ns, 24 * S);
@@ -282,6 +334,7 @@ static void twice(void)
     CHECK_EQ(seconds(&w, WALL_RESTART), 7 + (60 - 41));
     CHECK_EQ(seconds(&w, WALL_USEFUL), 10 + 10);
     CHECK_EQ(w.n_recoveries, 2);
+    CHECK_EQ(w.recoveries[1].launch, 1);
     CHECK_EQ(w.recoveries[1].lost_steps, 10);
     CHECK(!w.finished);
     wall_release(&w);
@@ -356,6 +409,9 @@ static void bad(void)
 int main(void)
 {
     without_failure();
+    quiet_steps();
+    names();
+    ended_by_failure();
     books();
     between();
     between_few();

@@ -40,6 +40,7 @@ static void test_bytes(void)
         int64_t value;
         const char *again;
     } good[] = {{"0", 0, "0"},
+                {"0.0", 0, "0"},
                 {"25M", 26214400, "25M"},
                 {"25MB", 26214400, "25M"},
                 {"25MiB", 26214400, "25M"},

@@ -81,6 +81,8 @@ static void full_step_by_hand(void)
 
 static void rows_of_the_kept_step(void)
 {
+    static const char *const kind[] = {"input",      "gemm", "collective", "add",
+                                       "collective", "add",  "sumsq",      "clip"};
     static const int op[] = {0, 1, 2, 3, 4, 5, 6, 7},
                      start[] = {0, 10, 110, 113, 160, 146, 260, 265},
                      length[] = {10, 100, 50, 30, 100, 20, 5, 5};
@@ -105,6 +107,7 @@ static void rows_of_the_kept_step(void)
         const struct op_row *row = &s.rows.ops.rows[i];
         CHECK_EQ(row->step, 1);
         CHECK_EQ(row->op, op[i]);
+        CHECK(strcmp(row->kind, kind[i]) == 0);
         CHECK_EQ(row->start_ns, start[i]);
         CHECK_EQ(row->duration_ns, length[i]);
         CHECK_NEAR(row->flops, i == 1 ? 60 : 0, 0); /* 2 m n k of the GEMM */

@@ -111,6 +111,14 @@ static void machine_strings(void)
     CHECK_EQ(t.n_levels, 1);
     CHECK_EQ(topology_load(&t, "gpu:1"), 0);
     CHECK_EQ(topology_ranks(&t), 1);
+    /* Names that the topology has not: links of the levels in the same places, from inside out. */
+    CHECK_EQ(topology_load(&t, "a100-8x200g rack:4 board:8"), 0);
+    CHECK(t.level[0].bandwidth.value == base.level[0].bandwidth.value);
+    CHECK(t.level[1].bandwidth.value == base.level[1].bandwidth.value);
+    CHECK(base.level[0].bandwidth.value != base.level[1].bandwidth.value);
+    CHECK(strcmp(fact_source_name(SOURCE_NONE), "none") == 0);
+    CHECK(strcmp(fact_source_name(SOURCE_ASSUMED), "assumed") == 0);
+    CHECK(strcmp(fact_source_name(-1), "?") == 0 && strcmp(fact_source_name(SOURCES), "?") == 0);
 }
 
 static void refuses(const char *text, int code, const char *words)
@@ -131,6 +139,8 @@ static void bad_names_and_machines(void)
     refuses("node:4 gpu", FAIL_USAGE, "found \"gpu\"");
     refuses("node:-1", FAIL_USAGE, "found \"node:-1\"");
     refuses("a:2 b:2 c:2 d:2 e:2 f:2 g:2", FAIL_USAGE, "at most 6 levels");
+    refuses("a-level-with-quite-a-long-name:2 another-long-name:16 a-device:8", FAIL_USAGE,
+            "more than 60 bytes");
     refuses("node:100000 gpu:100000", FAIL_USAGE, "more than 2147483647 devices");
     refuses("nope node:4", FAIL_USAGE, "no topology called nope");
     refuses("no/such.yaml", FAIL_FILE, "no/such.yaml: cannot be read: No such file");

@@ -112,7 +112,143 @@ static void streams(void)
     CHECK_NEAR(cost_op_s(&cost, &op), 1e-6, 1e-15);
 }
 
-/* Every kind of op does something, but for the scalar one: a new kind is not forgotten. */
+/* Every op that streams, in bf16: elements, bytes and flops of each, and what comes per row. */
+static void streams_of_each_kind(void)
+{
+    enum { R = 30, H = 7, V = R * H, POSITIONS = 10 };
+    static const struct {
+        enum op_kind kind;
+        bool third, rms, accumulate; /* t[2] is there: positions or a residual, see each kind */
+        double bytes, flops;
+    } kinds[] = {
+        {OP_EMBED, false, false, false, V * 2 * 2 + R * 4, V},
+        {OP_EMBED, true, false, false, V * 2 * 3 + R * 4, V},
+        {OP_EMBED_GRAD, false, false, false, V * (2 + 8) + R * 4, V},
+        {OP_NORM, false, true, false, V * 2 * 2 + R * 4, V * 8},
+        {OP_NORM_GRAD, false, false, false, V * 2 * 3 + R * 8, V * 14},
+        {OP_NORM_GRAD, false, true, true, V * 2 * 4 + R * 4, V * 14},
+        {OP_BIAS_GRAD, false, false, false, V * 2, V * 4},
+        {OP_SWIGLU, false, false, false, V * 2 * 3, V * 8},
+        {OP_SWIGLU_GRAD, false, false, false, V * 2 * 5, V * 14},
+        {OP_CLASS_STATS, false, false, false, V * 2 + R * 16, V * 4},
+        {OP_CROSS_ENTROPY, false, false, false, V * 2 * 2 + R * 5, V * 6},
+        {OP_ZERO, false, false, false, V * 4, 0},
+        {OP_GELU, false, false, false, V * 2 * 2, V * 14},
+        {OP_GELU_GRAD, false, false, false, V * 2 * 3, V * 20},
+        {OP_ADD, false, false, false, V * 2 * 3, V},
+        {OP_SUMSQ, false, false, false, V * 2, V * 4},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct op op = {.kind = kinds[i].kind, .dtype = DTYPE_BF16};
+        struct cost_work work;
+        op.t[2].buffer = kinds[i].third ? BUFFER_PARAMETER : BUFFER_NONE;
+        op.shape.rows = (struct shape_rows){.rows = R, .width = H, .sequence = POSITIONS};
+        op.shape.rows.rms = kinds[i].rms;
+        op.shape.rows.accumulate = kinds[i].accumulate;
+        if (kinds[i].kind == OP_ZERO || kinds[i].kind == OP_GELU || kinds[i].kind == OP_GELU_GRAD ||
+            kinds[i].kind == OP_ADD || kinds[i].kind == OP_SUMSQ)
+            op.shape.vector.n = V;
+        cost_work(&op, &work);
+        if (!CHECK(work.bytes == kinds[i].bytes && work.other_flops == kinds[i].flops))
+            printf("  %s: %g bytes, %g flops\n", op_name((int)op.kind), work.bytes,
+                   work.other_flops);
+        CHECK(work.product_flops == 0 && work.attention_flops == 0);
+    }
+    struct op op = {.kind = OP_EMBED_GRAD, .dtype = DTYPE_BF16};
+    struct cost_work work;
+    op.shape.rows = (struct shape_rows){.rows = R, .width = H, .sequence = POSITIONS};
+    op.t[3].buffer = BUFFER_GRADIENT; /* and of the positions: those of one sequence */
+    cost_work(&op, &work);
+    CHECK_EQ(work.bytes, V * (2 + 8) + R * 4 + 8 * POSITIONS * H);
+    op.shape.rows.sequence = 2 * R; /* of a part of one */
+    cost_work(&op, &work);
+    CHECK_EQ(work.bytes, V * (2 + 8) + R * 4 + 8 * R * H);
+    int64_t there = 11; /* of the rows, as was counted */
+    op = (struct op){.kind = OP_SWIGLU, .dtype = DTYPE_BF16};
+    op.shape.rows = (struct shape_rows){.rows = R, .width = H, .now = &there};
+    cost_work(&op, &work);
+    CHECK_EQ(work.bytes, 11 * H * 2 * 3);
+}
+
+/* Attention of some queries over some keys, what joins two of them, and rows that are turned or moved. */
+static void blocks_of_attention(void)
+{
+    struct op op = {.kind = OP_ATTENTION_BLOCK, .dtype = DTYPE_BF16};
+    struct cost_work work;
+    op.shape.attention = (struct shape_attention){.batch = 3,
+                                                  .sequence = 64,
+                                                  .heads = 6,
+                                                  .kv_heads = 2,
+                                                  .head = 8,
+                                                  .q_rows = 10,
+                                                  .kv_sequence = 64,
+                                                  .kv_rows = 40};
+    const double q = 3 * 10 * 6 * 8, kv = 3 * 40 * 2 * 2 * 8, lse = 3 * 10 * 6;
+    cost_work(&op, &work);
+    CHECK_EQ(work.attention_flops, 2 * 2 * (3 * 10 * 40) * 48);
+    CHECK_EQ(work.bytes, 2 * (q + kv + q) + 4 * lse);
+    op.shape.attention.causal = true; /* the last query sees all 40 keys, the one before 39 ... */
+    cost_work(&op, &work);
+    CHECK_EQ(work.attention_flops, 2 * 2 * (3 * (10 * 40 - 50)) * 48);
+    op.kind = OP_ATTENTION_BLOCK_GRAD;
+    cost_work(&op, &work);
+    CHECK_EQ(work.attention_flops, 5 * 2 * (3 * (10 * 40 - 50)) * 48);
+    CHECK_EQ(work.bytes, 2 * (3 * q + kv + q + kv) + 4 * lse);
+    op.shape.attention.add_q = true;
+    cost_work(&op, &work);
+    CHECK_EQ(work.bytes, 2 * (3 * q + kv + 2 * q + kv) + 4 * lse);
+    op.shape.attention.add_kv = true;
+    cost_work(&op, &work);
+    CHECK_EQ(work.bytes, 2 * (3 * q + kv + 2 * q + 2 * kv) + 4 * lse);
+    op.kind = OP_ATTENTION_MERGE;
+    cost_work(&op, &work);
+    CHECK_EQ(work.bytes, 2 * 3 * q);
+    CHECK_EQ(work.other_flops, 3 * q);
+    op.kind = OP_ROTARY; /* queries and keys, not values */
+    cost_work(&op, &work);
+    CHECK_EQ(work.bytes, 2 * 2 * (3 * 64 * (6 + 2) * 8));
+    CHECK_EQ(work.other_flops, 6 * (3 * 64 * (6 + 2) * 8));
+    op.kind = OP_MOVE;
+    op.shape.move = (struct shape_move){.n = {3, 5}, .width = 7};
+    cost_work(&op, &work);
+    CHECK_EQ(work.bytes, 2 * 2 * 3 * 5 * 7);
+    op.kind = OP_ATTENTION_GRAD; /* q, k, v, their gradients, out and dout, and lse */
+    op.shape.attention =
+        (struct shape_attention){.batch = 3, .sequence = 64, .heads = 6, .kv_heads = 2, .head = 8};
+    cost_work(&op, &work);
+    CHECK_EQ(work.bytes, 2 * (2 * 192 * (6 + 2 * 2) * 8 + 2 * 192 * 48) + 4 * 192 * 6);
+}
+
+/* Tokens to their experts and back. */
+static void rows_of_experts(void)
+{
+    struct op op = {.kind = OP_PERMUTE, .dtype = DTYPE_BF16};
+    struct cost_work work;
+    op.shape.permute = (struct shape_permute){.rows = 10, .sent = 24, .width = 7, .top_k = 2};
+    cost_work(&op, &work);
+    CHECK_EQ(work.bytes, 2 * (10 + 24) * 7 + 8 * 10 * 2);
+    CHECK_EQ(work.other_flops, 0);
+    op.kind = OP_COMBINE;
+    op.shape.permute.accumulate = true;
+    cost_work(&op, &work);
+    CHECK_EQ(work.bytes, 2 * (2 * 10 + 24) * 7 + 8 * 10 * 2);
+    CHECK_EQ(work.other_flops, 2 * 24 * 7);
+    op.kind = OP_COMBINE_GRAD; /* rows and their gradients */
+    op.shape.permute.accumulate = false;
+    cost_work(&op, &work);
+    CHECK_EQ(work.bytes, 2 * (10 + 2 * 24) * 7 + 8 * 10 * 2);
+    CHECK_EQ(work.other_flops, 3 * 24 * 7);
+    op.kind = OP_ROUTE;
+    op.shape.route =
+        (struct shape_route){.rows = 10, .all_rows = 20, .sent = 24, .experts = 4, .top_k = 2};
+    cost_work(&op, &work);
+    CHECK_EQ(work.bytes, 4 * 20 * 4 + 12 * 10 * 2 + 4 * 24);
+    CHECK_EQ(work.other_flops, 8 * 20 * 4);
+    op.kind = OP_ROUTE_GRAD;
+    cost_work(&op, &work);
+    CHECK_EQ(work.bytes, 2 * 4 * 20 * 4 + 12 * 10 * 2 + 4 * 24);
+}
+
 static struct shape_grouped some_blocks(void)
 {
     static const int64_t rows[] = {100, 0, 28};
@@ -134,6 +270,7 @@ static void blocks_of_experts(void)
     CHECK_NEAR(work.bytes, 2.0 * 128 * (64 + 32) + 8.0 * 2 * 64 * 32, 0);
 }
 
+/* Every kind of op does something, but for the scalar one: a new kind is not forgotten. */
 static void every_kind_has_bytes(void)
 {
     for (int kind = 0; kind < OP_KINDS; kind++) {
@@ -346,6 +483,9 @@ int main(void)
     products();
     attention();
     streams();
+    streams_of_each_kind();
+    blocks_of_attention();
+    rows_of_experts();
     every_kind_has_bytes();
     blocks_of_experts();
     one_level();

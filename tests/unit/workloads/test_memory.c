@@ -274,6 +274,15 @@ static void what_takes_most_is_named(void)
     memory_say(&memory, DEVICE_ACTIVATIONS, gib, "GiB", text, sizeof text);
     CHECK_HAS(text, "of it for activations (largest: gemm 8192 x 50048 x 256, fp32, 1.53 GiB)");
     CHECK_EQ(memory_most(&memory), DEVICE_ACTIVATIONS);
+    asked.unpacked = true;
+    memory = memory_for(&m, &asked);
+    memory_say_part(&memory, DEVICE_GRADIENTS, text, sizeof text);
+    CHECK_HAS(text, "gradients: wte.weight 50048 x 256, fp32"); /* a tensor, not what reads all */
+    CHECK_EQ(memory.largest[BUFFER_GRADIENT].bytes, 4LL * 50048 * 256);
+    CHECK_EQ(memory.largest[BUFFER_SHARD].bytes, 0); /* there is none of those */
+    m = gpt(1, 256, 4, 8);
+    memory = memory_for(&m, &asked);
+    CHECK_HAS(memory.largest[BUFFER_ACTIVATION].text, ", layer 0"); /* the MLP's, of the first */
 }
 
 static void the_driver_adds(void)
@@ -357,6 +366,82 @@ static void all_layouts_are_tried(void)
     CHECK(fit.choice == NULL && fit.n == 0);
 }
 
+/* A step of one rank, or of all stages, with all its micro-batches. */
+static double whole_step(const struct cost *cost, const struct model *m,
+                         const struct memory_choice *c)
+{
+    static struct plan plans[4];
+    struct cost_step step;
+    struct asked asked = {.ranks = 4,
+                          .stage = c->shard_stage,
+                          .parallel = c->parallel,
+                          .micro_batch = c->micro_batch,
+                          .global_batch = c->micro_steps * c->micro_batch * c->degrees.dp,
+                          .recompute = c->recompute,
+                          .unpacked = true};
+    int pp = c->degrees.pp;
+    for (int stage = 0; stage < pp; stage++) /* pp is the outermost */
+        CHECK_EQ(make(&plans[stage], m, &asked, stage * 4 / pp), 0);
+    if (pp > 1)
+        cost_stages(cost, plans, pp, &step, NULL);
+    else
+        cost_plan(cost, &plans[0], NULL, &step);
+    for (int stage = 0; stage < pp; stage++)
+        plan_release(&plans[stage]);
+    return step.step_s;
+}
+
+/* Modelled times are made of few micro-batches, and are those of all. */
+static void all_are_modelled(void)
+{
+    static const int64_t micro_batches[] = {1};
+    struct model m = gpt(4, 256, 4, 1024);
+    struct memory_fit_ask ask = ask_for(&m, micro_batches, 1);
+    struct topology topology;
+    struct cost cost = {.topology = &topology, .ranks_per_node = 4};
+    struct memory_fit fit;
+    CHECK_EQ(topology_load(&topology, "h100-8x400g"), 0);
+    CHECK_EQ(memory_fit_all(&fit, &ask), 0);
+    CHECK_EQ(fit.global_batch, 4); /* one for each rank */
+    CHECK(isnan(fit.choice[0].modelled_s));
+    memory_fit_release(&fit);
+    ask.cost = &cost;
+    ask.global_batch = 32;
+    ask.fixed.cp = 1;
+    CHECK_EQ(memory_fit_all(&fit, &ask), 0);
+    int pipelines = 0;
+    for (int i = 0; i < fit.n; i++) {
+        const struct memory_choice *c = &fit.choice[i];
+        double all = whole_step(&cost, &m, c);
+        pipelines += c->degrees.pp > 1;
+        if (!CHECK_NEAR(c->modelled_s / all, 1, 0.01))
+            printf("  %s stage %d, %d micro-batches\n", c->parallel, c->shard_stage,
+                   (int)c->micro_steps);
+    }
+    CHECK(pipelines > 0 && pipelines < fit.n);
+    memory_fit_release(&fit);
+}
+
+static void changes_have_words(void)
+{
+    static const char *const names[] = {"none", "selective", "full"};
+    static const enum recompute of[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
+    for (int i = 0; i < 3; i++)
+        CHECK(strcmp(memory_recompute_name((int)of[i]), names[i]) == 0);
+    struct degrees four = {.tp = 1, .cp = 1, .pp = 1, .ep = 1, .dp = 4, .shard = 1};
+    struct memory_choice choice[4] = {{.degrees = four, .micro_batch = 2, .bytes = 100}};
+    struct memory_fit fit = {.n = 4, .choice = choice};
+    struct memory_lever levers[MEMORY_LEVERS];
+    choice[1] = choice[2] = choice[3] = choice[0];
+    choice[1].micro_batch = 1, choice[1].bytes = 60;
+    choice[2].recompute = RECOMPUTE_FULL, choice[2].bytes = 50;
+    choice[3].degrees.shard = 4, choice[3].shard_stage = 3, choice[3].bytes = 40;
+    CHECK_EQ(memory_fit_levers(&fit, &choice[0], levers), 3);
+    CHECK(strcmp(levers[0].text, "shard=4, stage 3") == 0);
+    CHECK(strcmp(levers[1].text, "recompute=full") == 0);
+    CHECK(strcmp(levers[2].text, "micro-batch=1") == 0);
+}
+
 static void what_fits_comes_first(void)
 {
     static const int64_t micro_batches[] = {2, 1};
@@ -377,6 +462,8 @@ static void what_fits_comes_first(void)
         const struct memory_choice *c = &fit.choice[i];
         fits += c->over_bytes <= 0;
         CHECK(i == 0 || (c->over_bytes <= 0) <= (fit.choice[i - 1].over_bytes <= 0));
+        CHECK(i == 0 || fit.choice[i - 1].over_bytes <= 0 || /* the nearest first */
+              c->over_bytes >= fit.choice[i - 1].over_bytes);
         CHECK(i < 2 || c->over_bytes == (double)c->bytes + 10e6 - 60e6);
         bases += c->is_base;
         int n = memory_fit_levers(&fit, c, levers);
@@ -401,6 +488,8 @@ static void what_fits_comes_first(void)
 int main(void)
 {
     all_layouts_are_tried();
+    all_are_modelled();
+    changes_have_words();
     what_fits_comes_first();
     zero_of_the_paper();
     activations_of_the_paper();

@@ -142,6 +142,25 @@ static int count_first(const struct plan *plan)
     return n;
 }
 
+/* What lives at the fullest op is told by arena; the loads of experts stay where the plan says they are. */
+static void check_found(const struct plan *plan, const struct plan *packed,
+                        const struct pack_found *found)
+{
+    int64_t sum = 0;
+    for (int b = 0; b < PLAN_BUFFERS; b++)
+        sum += found->at_op[b];
+    CHECK_EQ(sum, found->live);
+    CHECK(found->live == 0 ? found->op == -1 : found->op >= 0 && found->op < plan->n_ops);
+    CHECK(packed->packed && !plan->packed);
+    for (int i = 0; i < plan->n_ops; i++) {
+        const struct tensor *before = &plan->ops[i].t[5], *after = &packed->ops[i].t[5];
+        if (plan->ops[i].kind != OP_ROUTE || plan->ops[i].again) /* which adds to no load */
+            continue;
+        CHECK_EQ(after->buffer, packed->load.buffer);
+        CHECK_EQ(after->offset - packed->load.offset, before->offset - plan->load.offset);
+    }
+}
+
 static void check_packed(const struct which *w, int rank)
 {
     struct plan plan, packed, again;
@@ -162,6 +181,7 @@ static void check_packed(const struct which *w, int rank)
     CHECK(bytes_of(&packed) <= bytes_of(&plan));
     CHECK_EQ(bytes_of(&plan) - bytes_of(&packed), found.before - found.after);
     CHECK(found.live <= found.after);
+    check_found(&plan, &packed, &found);
     for (int i = 0; i < plan.n_ops; i++) /* a function of the plan */
         CHECK(memcmp(packed.ops[i].t, again.ops[i].t, sizeof packed.ops[i].t) == 0);
     if (rank == 0)

@@ -164,6 +164,11 @@ static void closed_forms(void)
             CHECK(one.step.step_s >= one.bubble.step_s &&
                   one.step.step_s < 1.3 * one.bubble.step_s);
             CHECK(zb.step.step_s < one.step.step_s);
+            /* Stages compute or wait for calls, so on average that is the step, but for its ends. */
+            double busy = one.step.compute_s;
+            for (int axis = 0; axis < AXIS_COUNT; axis++)
+                busy += one.step.exposed_s[axis];
+            CHECK_NEAR(busy, one.step.step_s, 0.02 * one.step.step_s);
             printf("pp=%d m=%-2d bubble/ideal: 1f1b %.4f gpipe %.4f (%.4f) zb-h1 %.4f (%.4f)", pp,
                    m, ideal_ratio(&one), ideal_ratio(&gpipe), expected, ideal_ratio(&zb), less);
             for (int v = 2; v <= 4; v += 2) {
@@ -247,8 +252,88 @@ static void memory_in_flight(void)
     CHECK(each > 2 * 16 * matrix && each < 2 * 20 * matrix); /* two layers */
 }
 
+/* Ops of slots go to their slots, others to what stands before, behind until the norm is known, and
+ * the update; ops of other streams nowhere. */
+static void times_by_hand(void)
+{
+    struct op ops[8] = {{.kind = OP_ZERO},
+                        {.kind = OP_GEMM, .slot = 1},
+                        {.kind = OP_GEMM, .slot = 2},
+                        {.kind = OP_ADD, .slot = 1},
+                        {.kind = OP_COLLECTIVE, .stream = 1},
+                        {.kind = OP_SUMSQ},
+                        {.kind = OP_CLIP},
+                        {.kind = OP_ADAMW}};
+    const double op_s[8] = {1, 2, 4, 8, 1000, 16, 32, 64};
+    struct plan plan = {.ops = ops, .n_ops = 8, .schedule = {SCHEDULE_1F1B, 2, 1, 1}};
+    double times[PIPELINE_SLOTS + 4];
+    CHECK_EQ(pipeline_times(&plan.schedule), PIPELINE_SLOTS + 2);
+    pipeline_add_up(&plan, op_s, times);
+    CHECK_NEAR(times[PIPELINE_BEFORE], 1, 0);
+    CHECK_NEAR(times[PIPELINE_NORM], 16, 0);
+    CHECK_NEAR(times[PIPELINE_UPDATE], 32 + 64, 0);
+    CHECK_NEAR(times[PIPELINE_SLOTS], 2 + 8, 0);
+    CHECK_NEAR(times[PIPELINE_SLOTS + 1], 4, 0);
+}
+
+static struct op transfer_of(enum coll_kind kind, int direction, enum axis axis, bool with_next)
+{
+    struct op op = {.kind = OP_COLLECTIVE, .stream = 1, .with_next = with_next};
+    op.shape.coll =
+        (struct shape_coll){.coll = {.kind = kind}, .axis = axis, .direction = direction};
+    return op;
+}
+
+/* Transfers keep their direction, their end and their order; one post of two has no time of its own. */
+static void moves_by_hand(void)
+{
+    struct op ops[6] = {transfer_of(COLL_SEND, SCHEDULE_DOWN, AXIS_PP, false),
+                        transfer_of(COLL_RECV, SCHEDULE_UP, AXIS_PP, false),
+                        transfer_of(COLL_ALL_REDUCE, SCHEDULE_UP, AXIS_DP, false),
+                        transfer_of(COLL_SEND, SCHEDULE_DOWN, AXIS_PP, true),
+                        transfer_of(COLL_RECV, SCHEDULE_DOWN, AXIS_PP, false),
+                        transfer_of(COLL_SEND, SCHEDULE_DOWN, AXIS_PP, false)};
+    const double op_s[6] = {1, 2, 4, 8, 16, 32};
+    struct plan plan = {.ops = ops, .n_ops = 6, .schedule = {SCHEDULE_INTERLEAVED, 2, 2, 3}};
+    double moves[24], expected[24];
+    CHECK_EQ(pipeline_moves(&plan.schedule), 24);
+    for (int i = 0; i < 24; i++)
+        expected[i] = -1;
+    expected[(SCHEDULE_DOWN * PIPELINE_ENDS + PIPELINE_SENT) * 6] = 1;
+    expected[(SCHEDULE_DOWN * PIPELINE_ENDS + PIPELINE_SENT) * 6 + 2] = 32;
+    expected[(SCHEDULE_UP * PIPELINE_ENDS + PIPELINE_RECEIVED) * 6] = 2;
+    pipeline_list_moves(&plan, op_s, moves);
+    for (int i = 0; i < 24; i++)
+        CHECK_NEAR(moves[i], expected[i], 0);
+}
+
+/* Of three transfers whose ends differ the shorter ends count, and of those the median. */
+static void transfer_by_hand(void)
+{
+    const struct schedule s = {SCHEDULE_1F1B, 3, 2, 1};
+    enum { DOWN = SCHEDULE_DOWN * PIPELINE_ENDS * 2, UP = SCHEDULE_UP * PIPELINE_ENDS * 2 };
+    enum { SENT = PIPELINE_SENT * 2, RECEIVED = PIPELINE_RECEIVED * 2 };
+    double moves[3][8];
+    CHECK_EQ(pipeline_moves(&s), 8);
+    for (int i = 0; i < 24; i++)
+        moves[i / 8][i % 8] = -1;
+    CHECK_NEAR(pipeline_transfer(&s, moves[0]), 0, 0); /* none is known */
+    moves[0][DOWN + SENT] = 9;
+    moves[1][DOWN + RECEIVED] = 3;
+    moves[1][DOWN + SENT + 1] = 4;
+    moves[2][DOWN + RECEIVED + 1] = 8;
+    moves[2][UP + SENT] = 5;
+    moves[1][UP + RECEIVED] = 7;
+    moves[0][DOWN + SENT + 1] = 0.5; /* whose other end has no time */
+    moves[2][DOWN + RECEIVED] = 0.25;
+    CHECK_NEAR(pipeline_transfer(&s, moves[0]), 4, 0);
+}
+
 int main(void)
 {
+    times_by_hand();
+    moves_by_hand();
+    transfer_by_hand();
     CHECK_EQ(topology_load(&machine, "h100-8x400g"), 0);
     closed_forms();
     transfers_take_time();

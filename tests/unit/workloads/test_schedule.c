@@ -198,6 +198,13 @@ static void refuses(int kind, int p, int m, int v, int64_t layers, const char *s
     fail_clear();
 }
 
+static void names(void)
+{
+    static const char *const expected[] = {"?", "gpipe", "1f1b", "interleaved", "zb-h1", "?"};
+    for (int kind = -1; kind <= SCHEDULE_ZB_H1 + 1; kind++)
+        CHECK(strcmp(schedule_name(kind), expected[kind + 1]) == 0);
+}
+
 static void refusals(void)
 {
     refuses(SCHEDULE_1F1B, 8, 8, 1, 6, "choose pp=6 or fewer");
@@ -206,7 +213,12 @@ static void refusals(void)
     refuses(SCHEDULE_INTERLEAVED, 2, 4, 1, 8, "is 1f1b");
     refuses(SCHEDULE_INTERLEAVED, 4, 6, 2, 8, "choose 4 or 8 of them");
     refuses(SCHEDULE_INTERLEAVED, 2, 4, 3, 16, "choose --virtual-stages 2 or 4");
-    refuses(SCHEDULE_INTERLEAVED, 2, 4, 5, 8, "choose --virtual-stages 4");
+    struct schedule five = {SCHEDULE_INTERLEAVED, 2, 4,
+                            5}; /* for more chunks there are no layers */
+    CHECK_EQ(schedule_check(&five, 8), FAIL_USAGE);
+    CHECK_HAS(fail_message(), "choose --virtual-stages 4");
+    CHECK(strstr(fail_message(), " or ") == NULL);
+    fail_clear();
     refuses(SCHEDULE_INTERLEAVED, 3, 3, 2, 8, "whose product divides 8");
 }
 
@@ -225,6 +237,7 @@ int main(void)
 {
     all_schedules();
     layers_are_shared_out();
+    names();
     refusals();
     uneven_times();
     return test_end();

@@ -45,7 +45,7 @@ static void save_row(struct table *t, const struct scaling *s, const struct scal
     table_real(t, m->bytes_per_s / 1e9, 3);
     table_real(t, ms(m->inflation.value), 3);
     table_real(t, ms(m->inflation.high - m->inflation.low) / 2, 3);
-    table_text(t, m->detectable ? "yes" : "no");
+    table_text(t, isnan(m->inflation.low) ? "-" : m->detectable ? "yes" : "no");
     table_real(t, m->ratio.value, 4);
     table_real(t, m->ratio.low, 4);
     table_real(t, m->ratio.high, 4);

@@ -304,7 +304,8 @@ static json_t *save_json(const struct checkpoints_mode *m)
     json_object_set_new(json, "first_blocked_ms", real(report_ms(m->first_blocked_ns)));
     json_object_set_new(json, "first_complete_ms", real(report_ms(m->first_complete_ns)));
     json_object_set_new(json, "inflation_ms", interval(&m->inflation, 1e-6));
-    json_object_set_new(json, "detectable", json_boolean(m->detectable));
+    json_object_set_new(json, "detectable",
+                        isnan(m->inflation.low) ? json_null() : json_boolean(m->detectable));
     json_object_set_new(json, "drain_ratio", interval(&m->ratio, 1));
     json_object_set_new(json, "drain_ratio_p99", real(m->ratio_p99));
     json_object_set_new(json, "quiet_steps", json_integer(m->quiet));

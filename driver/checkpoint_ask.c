@@ -13,6 +13,7 @@
 #include "driver/checkpoint_place.h"
 #include "driver/dataset.h"
 #include "driver/full_run.h"
+#include "driver/full_run_log.h"
 #include "driver/point_plan.h"
 #include "driver/point_row.h"
 
@@ -201,6 +202,38 @@ static int check_plan(const struct job *job, const struct checkpoint_ask *ask,
     return rc;
 }
 
+static bool goes_on(const struct job *job)
+{
+    return full_run_wanted(&job->study) && job->study.resume;
+}
+
+/* On rank 0: what is there is of the same training, or the newest of one would pass for the other's, and
+ * --checkpoint-keep would remove what is not this study's. */
+static int check_same(const struct job *job, const struct point *point, const char *root,
+                      int64_t newest)
+{
+    struct checkpoint_manifest there;
+    struct checkpoint_terms here;
+    char folder[CHECKPOINT_PATH];
+    int rc = 0;
+    checkpoint_step_folder(root, newest, folder, sizeof folder);
+    if (checkpoint_manifest_read(&there, folder) != 0) {
+        fail_clear(); /* damaged: of nobody */
+        return 0;
+    }
+    checkpoint_ask_terms(job, point, &here);
+    const struct checkpoint_term *mine = checkpoint_terms_differ(&there.terms, &here);
+    const char *its = mine ? checkpoint_terms_get(&there.terms, mine->name) : NULL;
+    if (mine != NULL)
+        rc = fail(
+            FAIL_USAGE,
+            "--checkpoint-dir: %s holds checkpoints of another study, whose %s is %s and that "
+            "of this one is %s: take an empty folder",
+            root, mine->name, its && its[0] ? its : "none", mine->value[0] ? mine->value : "none");
+    checkpoint_manifest_release(&there);
+    return rc;
+}
+
 /* On rank 0: nothing is there that this study's saves would run into. */
 static int check_empty(const struct job *job, const struct point *point, int64_t start)
 {
@@ -211,7 +244,7 @@ static int check_empty(const struct job *job, const struct point *point, int64_t
     newest = n > 0 ? steps[n - 1] : -1;
     free(steps);
     if (newest <= start)
-        return 0;
+        return newest < 0 ? 0 : check_same(job, point, root, newest);
     return fail(FAIL_USAGE,
                 "--checkpoint-dir: %s holds checkpoints up to step %lld, and this study begins at "
                 "step %lld: take an empty folder, or --resume-from %s",
@@ -248,9 +281,11 @@ static int check_root(const struct job *job, const struct point *point, int64_t 
     char root[CHECKPOINT_PATH];
     bool sees;
     int held = -1;
-    bool goes_on = full_run_wanted(&job->study) && job->study.resume;
+    bool again = goes_on(job);
     checkpoint_ask_root(job, point, root, sizeof root);
-    int rc = job->rank == 0 && !goes_on ? check_empty(job, point, start) : 0;
+    int rc = 0;
+    if (job->rank == 0 && !(again && run_log_begun(job->study.out, point->index)))
+        rc = check_empty(job, point, start); /* else what is there is its own */
     if (job->rank == 0 && rc == 0)
         rc = check_apart(job, root);
     TRY(agree_quietly(rc, job->world));
@@ -260,7 +295,7 @@ static int check_root(const struct job *job, const struct point *point, int64_t 
     }
     TRY(checkpoint_place_shared(root, job->rank, job->world, &sees));
     if (job->rank == 0)
-        rc = checkpoint_place_hold(root, goes_on ? HOLD_BEHIND_KILLED_S : HOLD_S, &held);
+        rc = checkpoint_place_hold(root, again ? HOLD_BEHIND_KILLED_S : HOLD_S, &held);
     if (held >= 0)
         close(held);
     TRY(agree_quietly(rc, job->world));
@@ -268,14 +303,32 @@ out:
     return rc;
 }
 
+/* A run that goes on, and has saved: what it began with is not read any more, and may be gone. */
+static int check_own(const struct job *job, const struct point *point, int *own)
+{
+    char root[CHECKPOINT_PATH];
+    int64_t *steps = NULL;
+    *own = 0;
+    if (!goes_on(job) || job->study.checkpoint_dir[0] == '\0')
+        return 0;
+    checkpoint_ask_root(job, point, root, sizeof root);
+    if (job->rank == 0 && run_log_begun(job->study.out, point->index))
+        *own = checkpoint_steps(root, &steps) > 0;
+    free(steps);
+    return agree_broadcast(own, sizeof *own, 0, job->world);
+}
+
 /* *start: steps that the study begins with. */
 static int check_source(const struct job *job, int64_t *start)
 {
-    int rc = 0;
+    int rc = 0, own;
     *start = 0;
     for (int i = 0; i < job->points.n && job->study.resume_from[0] != '\0'; i++) {
         struct checkpoint_source source;
         struct checkpoint_terms terms;
+        TRY(check_own(job, &job->points.point[i], &own));
+        if (own)
+            continue;
         checkpoint_ask_terms(job, &job->points.point[i], &terms);
         rc = checkpoint_source_open(&source, job->study.resume_from, &terms, job->rank, job->world);
         if (rc == 0 && job->study.validate && i == 0)

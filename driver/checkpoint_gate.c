@@ -76,6 +76,15 @@ out:
     return rc;
 }
 
+static void remove_steps(const struct checkpoint_trial *t)
+{
+    char folder[CHECKPOINT_PATH];
+    for (int64_t step = STEPS_BEFORE; step <= STEPS_BEFORE + 1; step++) {
+        checkpoint_step_folder(t->root, step, folder, sizeof folder);
+        checkpoint_remove(folder);
+    }
+}
+
 /* The call of the second save is before a step that nobody looks at. */
 static int save_twice(struct side *side, struct saver *saver, const struct checkpoint_trial *t,
                       double *loss)
@@ -110,6 +119,8 @@ int checkpoint_trial_save(const struct checkpoint_trial *t, double *loss)
                                   .crowded = true};
     checkpoint_terms_add(&config.terms, "gate", "model");
     TRY(saver_open(&saver, &config));
+    remove_steps(t); /* of a gate that was killed: the folder is ours now */
+    TRY(agree_barrier(t->parent));
     TRY(save_twice(&side, &saver, t, loss));
 out:
     saver_close(&saver);
@@ -235,13 +246,9 @@ out:
 
 void checkpoint_trial_remove(const struct checkpoint_trial *t)
 {
-    char folder[CHECKPOINT_PATH];
     if (agree_barrier(t->parent) != 0) /* all have read */
         return;
-    for (int64_t step = STEPS_BEFORE; step <= STEPS_BEFORE + 1; step++) {
-        checkpoint_step_folder(t->root, step, folder, sizeof folder);
-        checkpoint_remove(folder);
-    }
+    remove_steps(t);
     rmdir(t->root);
 }
 

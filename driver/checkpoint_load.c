@@ -44,12 +44,21 @@ static int offer(int rc, const struct checkpoint_source *source)
     return fail(rc, "%s; the one before is there: --resume-from %s", why, source->previous);
 }
 
-int checkpoint_source_open(struct checkpoint_source *source, const char *given,
+/* "D/" is D in every sentence. */
+static void trim(const char *given, char *out, size_t size)
+{
+    snprintf(out, size, "%s", given);
+    for (size_t n = strlen(out); n > 1 && out[n - 1] == '/'; n--)
+        out[n - 1] = '\0';
+}
+
+int checkpoint_source_open(struct checkpoint_source *source, const char *from,
                            const struct checkpoint_terms *terms, int rank, const void *comm)
 {
     struct found found;
-    char *text = NULL;
+    char *text = NULL, given[CHECKPOINT_PATH];
     int rc = 0;
+    trim(from, given, sizeof given);
     memset(source, 0, sizeof *source);
     memset(&found, 0, sizeof found);
     if (rank == 0)

@@ -58,9 +58,22 @@ static int make_folder(const struct saver_slot *slot)
     return fail(FAIL_FILE, "checkpoint: cannot make %s: %s", slot->folder, strerror(errno));
 }
 
+/* Each rank its own. */
+static void clear(const struct saver *s, const struct saver_slot *slot)
+{
+    char note[CHECKPOINT_PATH];
+    saver_note_path(s, slot, note, sizeof note);
+    unlink(note);
+    if (!s->config.shared || s->plan->layout.rank == 0)
+        unlink(slot->save.path);
+}
+
 int saver_prepare(struct saver *s, struct saver_slot *slot)
 {
     int rc = make_folder(slot);
+    clear(
+        s,
+        slot); /* of a lost save, where the folder was not there when its files were to be dropped */
     if (s->config.shared) {
         TRY(agree_quietly(rc, s->config.parent));
         rc = create_shared(s, slot);
@@ -82,11 +95,7 @@ out:
 /* Each rank its own: another may be making its next already. */
 void saver_drop_files(const struct saver *s, const struct saver_slot *slot)
 {
-    char note[CHECKPOINT_PATH];
-    saver_note_path(s, slot, note, sizeof note);
-    unlink(note);
-    if (!s->config.shared || s->plan->layout.rank == 0)
-        unlink(slot->save.path);
+    clear(s, slot);
     rmdir(slot->folder); /* by the last rank */
 }
 

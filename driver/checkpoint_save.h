@@ -133,6 +133,12 @@ void saver_close(struct saver *saver);
 /* Is there a slot whose files are ready? The same answer on every rank. */
 bool saver_can_call(const struct saver *saver);
 
+/*
+ * Collective, when a save is due, nothing is under way and no slot is ready: their files could not be made, for
+ * want of room as a rule. They are tried again.
+ */
+int saver_make_room(struct saver *saver);
+
 /* The next block of full steps calls the save before its step `step`. */
 void saver_want(struct saver *saver, int step, enum save_mode mode);
 

@@ -173,11 +173,11 @@ static int make_ready(struct saver *s, struct saver_slot *slot)
         return rc;
     s->failures++;
     if (!s->said && s->plan->layout.rank == 0)
-        fprintf(
-            stderr,
-            "scalestudy: %s: no further checkpoint is made ready, training goes on and what was "
-            "published stays\n",
-            fail_message());
+        fprintf(stderr,
+                "scalestudy: %s: no checkpoint is made ready, training goes on, what was published "
+                "stays "
+                "and the next is tried when it is due\n",
+                fail_message());
     s->said = true;
     fail_clear();
     return 0;
@@ -209,6 +209,20 @@ int saver_advance(struct saver *s, bool prepare, int *ended)
         if (was && is && ended != NULL)
             *ended = i;
     }
+out:
+    return rc;
+}
+
+int saver_make_room(struct saver *s)
+{
+    int64_t lost = s->failures;
+    int rc = 0;
+    for (int i = 0; i < s->n_slots && !saver_can_call(s); i++)
+        if (s->slot[i].state == SAVE_FREE) {
+            TRY(make_ready(s, &s->slot[i]));
+            s->said = s->said && s->slot[i].state != SAVE_READY; /* the next time is news again */
+        }
+    s->failures = lost + !saver_can_call(s);
 out:
     return rc;
 }

@@ -129,6 +129,7 @@ static int wait_for_room(struct section *x, bool *room)
     }
     if (!saver_can_call(&x->saver))
         TRY(saver_poll(&x->saver, &over)); /* what has just ended is made ready */
+    TRY(saver_make_room(&x->saver));
     *room = saver_can_call(&x->saver);
 out:
     return rc;
@@ -214,63 +215,51 @@ out:
 
 static void add_note(struct record_point *rows, const char *kind, const char *words)
 {
-    struct event_row *event = RECORD_ADD(&rows->events, 1);
-    event->rank = -1;
-    event->at_ns = 0;
-    point_text(event->kind, sizeof event->kind, kind);
-    point_text(event->text, sizeof event->text, words);
+    point_event(rows, kind, 0, words);
+    if (strcmp(kind, "warning") == 0)
+        fprintf(stderr, "scalestudy: %s\n", words);
 }
 
-static void add_notes(const struct section *x, const char *root, struct record_point *rows)
+void checkpoint_section_place_notes(const struct saver *saver, const char *root,
+                                    struct record_point *rows)
 {
     char words[512];
-    const char *doubt = checkpoint_place_doubt(x->saver.file_system);
+    const char *doubt = checkpoint_place_doubt(saver->file_system);
+    if (saver->apart)
+        add_note(rows, "warning",
+                 "checkpoints: ranks do not share the folder (node-local storage): a checkpoint is "
+                 "complete only while every node's part is there");
     if (doubt != NULL) {
-        snprintf(words, sizeof words, "checkpoints: %.200s is on %s: %s", root,
-                 x->saver.file_system, doubt);
+        snprintf(words, sizeof words, "checkpoints: %.200s is on %s: %s", root, saver->file_system,
+                 doubt);
         add_note(rows, "warning", words);
-        fprintf(stderr, "scalestudy: %s\n", words);
     }
-    if (x->saver.n_slots == 1)
+    if (saver->n_slots == 1)
         add_note(rows, "note", "checkpoints: host memory allows one save under way, not two");
-    if (x->saver.failures > 0) {
-        snprintf(words, sizeof words, "checkpoints: lost saves: %lld; the last good one stayed",
-                 (long long)x->saver.failures);
-        add_note(rows, "fault", words);
-    }
 }
 
-static int say_apart(const struct section *x, struct record_point *rows)
+static void note_lost(const struct saver *saver, struct record_point *rows)
 {
-    static const char words[] = "checkpoints: ranks do not share the folder (node-local storage): "
-                                "a checkpoint is complete only while every node's part is there";
-    int apart = !x->saver.sees_root, *all = NULL;
-    int64_t total, *counts = must_alloc((size_t)x->of->measure->layout->world, sizeof *counts);
-    void *got = NULL;
-    int rc = agree_gather(&apart, sizeof apart, &got, &total, counts, x->of->measure->parent);
-    all = got;
-    for (int64_t i = 0; rc == 0 && all != NULL && i < total / (int64_t)sizeof *all; i++)
-        if (all[i]) {
-            add_note(rows, "warning", words);
-            fprintf(stderr, "scalestudy: %s\n", words);
-            break;
-        }
-    free(got);
-    free(counts);
-    return rc;
+    char words[128];
+    snprintf(words, sizeof words, "checkpoints: lost saves: %lld; the last good one stayed",
+             (long long)saver->failures);
+    if (saver->failures > 0)
+        add_note(rows, "fault", words);
 }
 
 static int run(struct section *x, const char *root, struct record_point *rows)
 {
     int rc = 0;
-    TRY(say_apart(x, rows));
+    bool first = x->of->measure->layout->rank == 0;
+    if (first)
+        checkpoint_section_place_notes(&x->saver, root, rows);
     for (x->save = 0; x->save < x->of->job->study.checkpoint_saves; x->save++)
         for (int i = 0; i < x->ask.n_modes; i++) {
             x->mode = x->ask.mode[i];
             TRY(one_save(x));
         }
-    if (x->of->measure->layout->rank == 0)
-        add_notes(x, root, rows);
+    if (first)
+        note_lost(&x->saver, rows);
 out:
     return rc;
 }

@@ -37,12 +37,18 @@ int checkpoint_section_gate(const struct job *job, const struct point *point,
                             const struct layout *layout, const struct policy *policy,
                             bool accumulate, const void *parent, struct record_point *rows);
 
+/* On rank 0, of an open saver: what there is to say of its folder and its memory, to the point and, where it is
+ * a warning, to stderr. */
+void checkpoint_section_place_notes(const struct saver *saver, const char *root,
+                                    struct record_point *rows);
+
 /* What a slot's save was, once it is over: but for `save`, `wait_ns` and the flags of its turn. */
 void checkpoint_section_row(const struct saver *saver, int index, struct checkpoint_row *row);
 
 /* Resume: the state of --resume-from into the executor; a row of `checkpoints`. Collective. */
 int checkpoint_resume(const struct checkpoint_section *section);
-int checkpoint_resume_at(const struct checkpoint_section *section, const char *folder);
+int checkpoint_resume_at(const struct checkpoint_section *section,
+                         const char *folder); /* of a step */
 int checkpoint_resume_again(
     void *section); /* the same once more, without a row; struct measure.again */
 

@@ -2,7 +2,8 @@
  * full_run: N more steps of training at a point, with their checkpoints, every nanosecond accounted for.
  *
  *   nothing is timed by variants: steps go on from the state that is there (the generator's, that of
- *   --resume-from, or the newest checkpoint of the run that --resume goes on with)
+ *   --resume-from, or the newest checkpoint that can be read of the run that --resume goes on with: newer ones
+ *   are named, renamed damaged-N and kept; where a run has published and there is none, FAIL_FILE)
  *   blocks of steps, each a second or a step: a save is called before the first step of a block,
  *   with --checkpoint-every K when K steps (seconds) have gone since the last call, else as soon as the
  *   last save is over; a call whose predecessor is still on its way waits for it

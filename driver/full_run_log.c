@@ -215,10 +215,28 @@ static void begin(struct run_log *log, const struct job *job, const struct point
 static void look_back(const struct reading *r, struct run_log_past *past)
 {
     memset(past, 0, sizeof *past);
-    for (int64_t i = 0; i < r->n; i++)
-        if (!past->begun && strcmp(r->rows[i].kind, "start-up") == 0 &&
-            sscanf(r->rows[i].text, "to step %" SCNd64, &past->target) == 1)
+    for (int64_t i = 0; i < r->n; i++) {
+        const struct interval_row *row = &r->rows[i];
+        if (!past->begun && strcmp(row->kind, "start-up") == 0 &&
+            sscanf(row->text, "to step %" SCNd64, &past->target) == 1)
             past->begun = true;
+        bool saved = strcmp(row->kind, "save") == 0 && (row->flags & INTERVAL_LOST) == 0;
+        if (saved && row->first_step > past->saved)
+            past->saved = row->first_step;
+    }
+}
+
+bool run_log_begun(const char *out, int point)
+{
+    char path[RUN_LOG_PATH];
+    struct reading r = {.point = point, .ranks = 1};
+    struct run_log_past past;
+    path_of(out, path, sizeof path);
+    if (read_lines(path, &r) != 0)
+        fail_clear();
+    look_back(&r, &past);
+    free(r.rows);
+    return past.begun;
 }
 
 int run_log_open(struct run_log *log, const struct job *job, const struct point *point,

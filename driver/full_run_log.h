@@ -36,6 +36,7 @@ struct run_log {
 struct run_log_past {
     bool begun;
     int64_t target; /* steps that the first one was to reach */
+    int64_t saved;  /* the largest that they published a checkpoint of, 0: none */
     int pieces;     /* of this launch: 0 */
 };
 
@@ -58,6 +59,9 @@ int run_log_published(struct run_log *log, int piece);
 
 /* Every row of the point in the log, of all launches; malloc'd. */
 int run_log_read(const struct run_log *log, struct interval_row **rows, int64_t *n);
+
+/* Has a run of the point with this index begun to train, in the study whose file is to be `out`? */
+bool run_log_begun(const char *out, int point);
 
 /* The point whose run was cut off, -1; of a study whose parts are there. */
 int run_log_unfinished(const char *out);

@@ -80,7 +80,11 @@ int64_t full_run_until_call(const struct full_run *x);      /* steps, INT64_MAX:
 int full_run_after_block(struct full_run *x);               /* collect and poll */
 int full_run_save_now(struct full_run *x);                  /* without a step, to its end */
 int full_run_wait(struct full_run *x);                      /* for what is on its way */
-int full_run_load(struct full_run *x);                      /* the state to begin with */
+/* In a drill every event is said when it happens: what an observer with a clock of his own hears. */
+void full_run_say(const struct full_run *x, const char *what, int64_t step);
+
+/* ---- full_run_load.c: the state to begin with ---- */
+int full_run_load(struct full_run *x);
 
 /* ---- full_run_piece.c: rows ---- */
 int full_run_piece(struct full_run *x);

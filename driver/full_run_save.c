@@ -1,4 +1,4 @@
-/* The checkpoints of a run: when one is called, what is waited for, what it begins with. */
+/* The checkpoints of a run: when one is called, what is waited for. */
 #include "driver/full_run_part.h"
 
 #include <stdio.h>
@@ -16,8 +16,7 @@ static int64_t now(const struct full_run *x)
     return clock_global_ns(&x->m->clock, units_now_ns());
 }
 
-/* In a drill every event is said when it happens: what an observer with a clock of his own hears. */
-static void say(const struct full_run *x, const char *what, int64_t step)
+void full_run_say(const struct full_run *x, const char *what, int64_t step)
 {
     if (!x->at->job->study.drill || !full_run_is_first(x))
         return;
@@ -45,6 +44,8 @@ int full_run_saver_open(struct full_run *x)
     TRY(agree_broadcast(&crowded, sizeof crowded, 0, x->m->parent));
     config.crowded = crowded;
     TRY(saver_open(&x->saver, &config));
+    if (full_run_is_first(x))
+        checkpoint_section_place_notes(&x->saver, x->root, x->at->rows);
 out:
     return rc;
 }
@@ -66,7 +67,7 @@ static void ended(struct full_run *x, int index)
     x->behind = FULL_RUN_BEHIND;
     if (!lost)
         drill_saved(&x->drill, slot->complete_ns);
-    say(x, lost ? "lost" : "published", slot->step);
+    full_run_say(x, lost ? "lost" : "published", slot->step);
     full_run_interval(x, "save", slot->call_begin_ns,
                       lost ? slot->call_end_ns : slot->call_begin_ns + slot->complete_ns,
                       slot->step, lost ? INTERVAL_LOST : 0, save_mode_name(slot->mode));
@@ -129,7 +130,8 @@ static bool is_due(const struct full_run *x)
         return full_run_until_call(x) <= 0;
     if (x->ask.every_ns > 0)
         return x->end_ns - x->called_ns >= x->ask.every_ns;
-    return saver_under_way(&x->saver) == 0 && x->behind == 0;
+    bool again = saver_can_call(&x->saver) || full_run_done(x) >= x->called_step + FULL_RUN_BEHIND;
+    return saver_under_way(&x->saver) == 0 && x->behind == 0 && again;
 }
 
 /* Room for a call: the save before is over, and a slot is ready. */
@@ -141,6 +143,7 @@ static int make_room(struct full_run *x, int64_t *wait_ns, bool *room)
     TRY(full_run_wait(x));
     if (!saver_can_call(&x->saver))
         TRY(poll(x)); /* what has just ended is made ready */
+    TRY(saver_make_room(&x->saver));
     *wait_ns = waits ? units_now_ns() - begin : 0;
     *room = saver_can_call(&x->saver);
 out:
@@ -164,7 +167,7 @@ static int call(struct full_run *x, bool *calls)
                 wait_ns};
     x->saves++;
     saver_want(&x->saver, 0, (enum save_mode)x->ask.mode[0]);
-    say(x, "call", x->called_step);
+    full_run_say(x, "call", x->called_step);
 out:
     return rc;
 }
@@ -196,30 +199,6 @@ int full_run_save_now(struct full_run *x)
     full_run_interval(x, "save-wait", begin, now(x), full_run_done(x), 0, "call");
     TRY(full_run_after_block(x));
     TRY(full_run_wait(x));
-out:
-    return rc;
-}
-
-/* ---- the state to begin with ---- */
-
-/* The newest checkpoint of the run that goes on, else what --resume-from says. */
-int full_run_load(struct full_run *x)
-{
-    const struct job *job = x->at->job;
-    struct checkpoint_section section = {job, x->at->point, x->m};
-    int64_t begin, *steps = NULL;
-    int rc = 0, any = 0;
-    if (x->past.begun && x->ask.saves && full_run_is_first(x))
-        any = checkpoint_steps(x->root, &steps) > 0;
-    free(steps);
-    TRY(agree_broadcast(&any, sizeof any, 0, x->m->parent));
-    if (!any && job->study.resume_from[0] == '\0')
-        return 0;
-    say(x, "load", 0);
-    begin = now(x);
-    TRY(any ? checkpoint_resume_at(&section, x->root) : checkpoint_resume(&section));
-    full_run_interval(x, "load", begin, now(x), full_run_done(x), 0, "");
-    say(x, "loaded", full_run_done(x));
 out:
     return rc;
 }

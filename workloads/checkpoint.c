@@ -14,7 +14,10 @@ const char *checkpoint_array_name(int array)
 
 void checkpoint_path(char *out, size_t size, const char *folder, const char *name)
 {
-    if ((size_t)snprintf(out, size, "%s/%s", folder, name) >= size)
+    size_t n = strlen(folder);
+    while (n > 0 && folder[n - 1] == '/') /* "D/" is D, and "/" is nothing before a slash */
+        n--;
+    if ((size_t)snprintf(out, size, "%.*s/%s", (int)n, folder, name) >= size)
         BUG("a path of more than %zu bytes", size);
 }
 
@@ -168,18 +171,27 @@ void checkpoint_terms_lines(struct checkpoint_terms *terms, const char *text, co
     }
 }
 
+const struct checkpoint_term *checkpoint_terms_differ(const struct checkpoint_terms *there,
+                                                      const struct checkpoint_terms *here)
+{
+    for (int i = 0; i < here->n; i++) {
+        const char *its = checkpoint_terms_get(there, here->term[i].name);
+        if (its == NULL || strcmp(its, here->term[i].value) != 0)
+            return &here->term[i];
+    }
+    return NULL;
+}
+
 int checkpoint_terms_compare(const struct checkpoint_terms *there,
                              const struct checkpoint_terms *here, const char *where)
 {
-    for (int i = 0; i < here->n; i++) {
-        const char *mine = here->term[i].value;
-        const char *its = checkpoint_terms_get(there, here->term[i].name);
-        if (its == NULL || strcmp(its, mine) != 0)
-            return fail(
-                FAIL_USAGE,
+    const struct checkpoint_term *mine = checkpoint_terms_differ(there, here);
+    if (mine == NULL)
+        return 0;
+    const char *its = checkpoint_terms_get(there, mine->name);
+    return fail(FAIL_USAGE,
                 "checkpoint: %s: its %s is %s and that of this study is %s: resume what was "
                 "saved, or another checkpoint",
-                where, here->term[i].name, its && its[0] ? its : "none", mine[0] ? mine : "none");
-    }
-    return 0;
+                where, mine->name, its && its[0] ? its : "none",
+                mine->value[0] ? mine->value : "none");
 }

@@ -103,6 +103,10 @@ const char *checkpoint_terms_get(const struct checkpoint_terms *terms, const cha
 /* Every "key: value" line of a text such as model_text(), but for `without` ("a b c"). */
 void checkpoint_terms_lines(struct checkpoint_terms *terms, const char *text, const char *without);
 
+/* The first term of `here` that is not the same there, NULL: none. */
+const struct checkpoint_term *checkpoint_terms_differ(const struct checkpoint_terms *there,
+                                                      const struct checkpoint_terms *here);
+
 /* FAIL_USAGE: the first term that differs, and both values. `where` begins the sentence. */
 int checkpoint_terms_compare(const struct checkpoint_terms *there,
                              const struct checkpoint_terms *here, const char *where);

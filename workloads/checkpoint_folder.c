@@ -1,4 +1,5 @@
 /* Folders of checkpoints: which steps are published, which is the newest, which may go. */
+#define _DEFAULT_SOURCE /* realpath */
 #include "workloads/checkpoint_manifest.h"
 
 #include <ctype.h>
@@ -16,7 +17,9 @@ enum { MANIFEST_MOST = 1 << 30 };
 
 void checkpoint_step_folder(const char *root, int64_t step, char *out, size_t size)
 {
-    snprintf(out, size, "%s/step-%010lld", root, (long long)step);
+    char name[32];
+    snprintf(name, sizeof name, "step-%010lld", (long long)step);
+    checkpoint_path(out, size, root, name);
 }
 
 static bool has_manifest(const char *folder)
@@ -68,24 +71,34 @@ int checkpoint_steps(const char *root, int64_t **steps)
     return n;
 }
 
-/* The published step before `step` in the folder above. */
-static void find_previous(const char *folder, char *out, size_t size)
+/* root/step-N -> root, and N: -1 where the name is another. */
+static int64_t split_step(const char *folder, char *root, size_t size)
 {
-    char root[CHECKPOINT_PATH];
-    int64_t *steps;
-    snprintf(root, sizeof root, "%s", folder);
+    snprintf(root, size, "%s", folder);
     for (size_t n = strlen(root); n > 1 && root[n - 1] == '/'; n--)
         root[n - 1] = '\0';
     char *slash = strrchr(root, '/');
     int64_t step = step_of(slash ? slash + 1 : root);
     if (slash == NULL)
-        snprintf(root, sizeof root, ".");
+        snprintf(root, size, ".");
     else
-        *slash = '\0';
+        slash[slash == root] = '\0';
+    return step;
+}
+
+/* The published step before that of `folder`, which may be a link or "." instead of a step's name. */
+static void find_previous(const char *folder, char *out, size_t size)
+{
+    char root[CHECKPOINT_PATH];
+    int64_t *steps, step = split_step(folder, root, sizeof root);
+    char *real = step < 0 ? realpath(folder, NULL) : NULL;
+    if (real != NULL && strlen(real) < sizeof root)
+        step = split_step(real, root, sizeof root);
+    free(real);
     out[0] = '\0';
     if (step < 0)
         return;
-    int n = checkpoint_steps(root[0] ? root : "/", &steps);
+    int n = checkpoint_steps(root, &steps);
     for (int i = 0; i < n; i++)
         if (steps[i] < step)
             checkpoint_step_folder(root, steps[i], out, size);
@@ -150,6 +163,22 @@ void checkpoint_remove(const char *folder)
     }
     closedir(list);
     rmdir(going);
+}
+
+bool checkpoint_set_aside(const char *root, int64_t step)
+{
+    char from[CHECKPOINT_PATH], to[CHECKPOINT_PATH], name[40];
+    checkpoint_step_folder(root, step, from, sizeof from);
+    for (int i = 0; i < 100; i++) { /* it may have happened to this step before */
+        snprintf(name, sizeof name, i == 0 ? "damaged-%010lld" : "damaged-%010lld.%d",
+                 (long long)step, i);
+        checkpoint_path(to, sizeof to, root, name);
+        if (rename(from, to) == 0)
+            return checkpoint_sync_folder(root) == 0;
+        if (errno != ENOTEMPTY && errno != EEXIST)
+            break;
+    }
+    return errno == ENOENT; /* another rank was faster */
 }
 
 void checkpoint_prune(const char *root, int64_t keep)

@@ -4,6 +4,7 @@
  *   D/step-0000000120/   manifest.json  rank-00000.h5 ... (or state.h5)     published
  *   D/saving-0.tmp/      the same while it is being written                 not a checkpoint
  *   D/removing-120.tmp/  the same while it is being removed                 not a checkpoint
+ *   D/damaged-0000000120/  could not be read by the run that went on        not a checkpoint
  *
  * The manifest names every file with its size, and every part of a tensor in it with its hash
  * (XXH3, 64 bits), the small state, and the terms that must be the same to go on. It is written last:
@@ -82,6 +83,10 @@ int checkpoint_find(const char *given, char *folder, size_t size, char *previous
 /* Remove a folder that holds a checkpoint's files: it is renamed, then its manifest goes first. Best
  * effort. */
 void checkpoint_remove(const char *folder);
+
+/* A published step that cannot be read becomes D/damaged-N: no checkpoint, and not in the way of the next save
+ * of that step. By any rank that sees it, any number of them at once; false: it is still there. */
+bool checkpoint_set_aside(const char *root, int64_t step);
 
 /* Remove all but the newest `keep` published steps (0: keep all). */
 void checkpoint_prune(const char *root, int64_t keep);

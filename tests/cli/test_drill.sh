@@ -92,9 +92,27 @@ check "a launch that is over, and none of its own failures" grep -q "^measured,s
 cp -r stopped.h5.parts none.h5.parts && cp -r stopped none
 at=$(sed -nE 's/.*stopped by SIGUSR1 at step ([0-9]+) of 60.*/\1/p' "$scratch/stopped.txt")
 sed -i "s/ to step 60\$/ to step $at/" none.h5.parts/run.log
-run mpi 2 "$study" --layout 1x2 --points 1x2 --check off -w 2 --run-steps 60 --checkpoint-every 500s \
-    --test-delay 0.1s --checkpoint-dir none --timeout 60s --out none.h5 --resume
+goes_on=(--layout 1x2 --points 1x2 --check off -w 2 --run-steps 60 --checkpoint-every 500s --test-delay 0.1s --timeout 60s --resume)
+# What it saved is not where it is told to look: it does not begin again as if that were to go on.
+run mpi 2 "$study" "${goes_on[@]}" --checkpoint-dir elsewhere --out none.h5
+expect_exit 8
+expect_stderr "elsewhere holds no checkpoint, and this run has published that of step $at"
+check "one rank speaks" test "$(without_launcher | wc -l)" -eq 1
+# A launch that never began to train has saved nothing: what is in the folder is another's.
+cp -r none.h5.parts begun.h5.parts && sed -i '/ start-up /d' begun.h5.parts/run.log
+run mpi 2 "$study" "${goes_on[@]}" --checkpoint-dir none --out begun.h5
+expect_exit 6
+expect_stderr "none holds checkpoints up to step $at, and this study begins at step 0"
+# Its newest cannot be read: the one before is taken, and what it began with once is no longer asked for.
+kept=$(ls none)
+cp -r "none/$kept" none/step-0000000099
+truncate -s 1000 none/step-0000000099/rank-00001.h5
+run mpi 2 "$study" "${goes_on[@]}" --checkpoint-dir none --out none.h5 --resume-from none/step-0000000000
 expect_exit 0
+expect_stderr "none/step-0000000099/rank-00001.h5 has 1000 bytes" "the run goes on with that one"
+expect_stdout "resumed from none/$kept: step $at,"
+check "the damaged one is set aside" test "$(ls none)" = "damaged-0000000099
+$kept"
 check "no step, no loss: $(loss "$scratch/stdout")" test "$(loss "$scratch/stdout")" = -
 check "nothing is said of saves that were not due" test "$(grep -c 'no save was due' "$scratch/stdout")" -eq 0
 # It goes on under the script that restarts it, and is told to stop there.

@@ -233,6 +233,42 @@ static void a_rank_that_cannot_write(void)
     MPI_Barrier(world);
 }
 
+/* The folder goes away and comes back, as a disk that was full: saves are lost meanwhile, and made again after it. */
+static void room_comes_back(void)
+{
+    struct train t;
+    char away[CHECKPOINT_PATH];
+    checkpoint_path(away, sizeof away, folder, "away");
+    make(&all[0]);
+    train_open(&t, &all[0], root, 0);
+    MPI_Barrier(world);
+    CHECK(rank != 0 || rename(root, away) == 0);
+    MPI_Barrier(world);
+    for (int i = 0; i < t.saver.n_slots; i++) {
+        CHECK_EQ(t.saver.slot[save_once(&t, SAVE_STAGED)].state, SAVE_LOST);
+        CHECK_EQ(saver_poll(&t.saver, NULL), 0);
+    }
+    CHECK_EQ(saver_make_room(&t.saver), 0);
+    CHECK(!saver_can_call(&t.saver));
+    CHECK(t.saver.said);
+    MPI_Barrier(world);
+    CHECK(rank != 0 || rename(away, root) == 0);
+    MPI_Barrier(world);
+    CHECK_EQ(saver_make_room(&t.saver), 0);
+    CHECK(saver_can_call(&t.saver) && !t.saver.said);
+    if (saver_can_call(&t.saver)) {
+        int slot = save_once(&t, SAVE_STAGED);
+        CHECK_EQ(t.saver.slot[slot].state, SAVE_PUBLISHED);
+        checkpoint_step_folder(root, t.saver.slot[slot].step, away, sizeof away);
+    }
+    train_close(&t);
+    MPI_Barrier(world);
+    if (rank == 0)
+        checkpoint_remove(away);
+    CHECK(rank != 0 || rmdir(root) == 0);
+    MPI_Barrier(world);
+}
+
 /* Each rank has a folder of its own: as on nodes without shared storage. */
 static void node_local(void)
 {
@@ -308,6 +344,7 @@ int main(int argc, char **argv)
     lazy_needs_state_at_rest();
     numbers_of_a_save();
     a_rank_that_cannot_write();
+    room_comes_back();
     node_local();
     experts_resume();
     gate_reference_release(&reference);

@@ -266,6 +266,35 @@ static void folders(void)
     free(steps);
 }
 
+/* What cannot be read is set aside, any number of times, and is then no step; a link to a step, and a slash too
+ * many, are that step. Behind folders(): steps 8 and 11. */
+static void set_aside_and_other_names(void)
+{
+    char found[CHECKPOINT_PATH], previous[CHECKPOINT_PATH], link[CHECKPOINT_PATH];
+    char slash[CHECKPOINT_PATH + 4], aside[CHECKPOINT_PATH];
+    int64_t *steps;
+    CHECK_EQ(rig_save(root, &model, &layouts[0], false, 14, 1, 8 * CHECKPOINT_BLOCK, 0), 0);
+    checkpoint_path(link, sizeof link, root, "latest");
+    CHECK_EQ(symlink("step-0000000014", link), 0);
+    CHECK_EQ(checkpoint_find(link, found, sizeof found, previous, sizeof previous), 0);
+    CHECK_HAS(previous, "step-0000000011");
+    CHECK_EQ(unlink(link), 0);
+    snprintf(slash, sizeof slash, "%s//", root);
+    CHECK_EQ(checkpoint_find(slash, found, sizeof found, previous, sizeof previous), 0);
+    CHECK_HAS(found, "/step-0000000014");
+    CHECK(strstr(found, "//") == NULL);
+    CHECK(checkpoint_set_aside(root, 14));
+    CHECK(checkpoint_set_aside(root, 14)); /* by another rank already */
+    CHECK_EQ(rig_save(root, &model, &layouts[0], false, 14, 1, 8 * CHECKPOINT_BLOCK, 0), 0);
+    CHECK(checkpoint_set_aside(root, 14)); /* once more */
+    CHECK_EQ(checkpoint_steps(root, &steps), 2);
+    free(steps);
+    checkpoint_path(aside, sizeof aside, root, "damaged-0000000014/manifest.json");
+    CHECK_EQ(access(aside, R_OK), 0);
+    checkpoint_path(aside, sizeof aside, root, "damaged-0000000014.1/manifest.json");
+    CHECK_EQ(access(aside, R_OK), 0);
+}
+
 static void terms(void)
 {
     struct checkpoint_terms a = {0}, b = {0};
@@ -277,6 +306,8 @@ static void terms(void)
     fail_clear();
     CHECK_EQ(checkpoint_terms_compare(&a, &b, "D"), FAIL_USAGE);
     CHECK_HAS(fail_message(), "D: its layers is 2 and that of this study is 3");
+    CHECK(checkpoint_terms_differ(&a, &b) == &b.term[1]);
+    CHECK(checkpoint_terms_differ(&b, &b) == NULL);
 }
 
 int main(void)
@@ -297,6 +328,7 @@ int main(void)
     manifest_flips_are_found();
     missing_short_and_foreign();
     folders();
+    set_aside_and_other_names();
     terms();
     rig_remove(root);
     return test_end();

@@ -143,15 +143,30 @@ static void print_traffic(const struct plan_check *check)
     }
 }
 
-/* What is known of a pipeline before any op has a time: idle time of equal stages (of zb-h1 with
- * forward, dx and dW alike), and what the stages keep. */
+/* Forward, dx and dW take the same; a layer that is recomputed makes dW with dx, behind a forward where
+ * all of it is made again. */
+static void times_alike(const struct job *job, double seconds[SCHEDULE_PARTS])
+{
+    const struct policy *p = &job->policy;
+    int64_t layers = job->model.layers, again = 0;
+    if (p->recompute != RECOMPUTE_NONE)
+        again = (layers - 1) / p->recompute_every + 1;
+    double share = (double)again / (double)layers;
+    seconds[PART_FORWARD] = 1;
+    seconds[PART_BACKWARD] = 1 + share * (p->recompute == RECOMPUTE_FULL ? 2 : 1);
+    seconds[PART_WEIGHTS] = 1 - share;
+}
+
+/* What is known of a pipeline before any op has a time: idle time of equal stages, and what the stages
+ * keep. */
 static void print_pipeline(const struct job *job)
 {
-    static const double alike[SCHEDULE_PARTS] = {1, 1, 1};
+    double alike[SCHEDULE_PARTS];
     struct schedule s = policy_schedule(&job->policy, &job->degrees);
     int most = 0;
     if (s.stages < 2)
         return;
+    times_alike(job, alike);
     for (int stage = 0; stage < s.stages; stage++)
         most = schedule_in_flight(&s, stage) > most ? schedule_in_flight(&s, stage) : most;
     printf("# pipeline %s: %d stages of %d chunk%s, %d micro-batch%s; equal stages: bubble/ideal "

@@ -137,6 +137,9 @@ static void print_text(const struct fit_answer *answer)
     printf("# act: all that passes in a step and shares its bytes (--pack): gradients too where "
            "they are "
            "sharded, or made in one micro-batch\n");
+    printf("# order: what fits first, by the time measured, then modelled%s, then less computed "
+           "again, then fewer bytes sent; of what does not fit the nearest first\n",
+           answer->ask->cost != NULL ? " (the plan replayed on the machine; not with pp)" : "");
     print_choices(answer, n_fit);
     print_levers(answer);
 }

@@ -29,6 +29,8 @@
  *   tf32       5   1e-2    1e-3    1e-3    3e-3    1e-2    0.15    1e-2    3e-4
  *   bf16      20   2e-2    5e-4    1e-3    5e-3    1e-2    0.15    3e-2    3e-4
  *
+ * Gradients that travel in bf16 are held as bf16 is, whatever computes.
+ *
  * lr is the most that the gate's updates step by where numbers are rounded. Weights of 0.02 that AdamW moves
  * by 3e-3 a step are a path on which neighbours part: at that rate the norm of step 4 of a model 64 wide and 8
  * deep was up to 10 % off in bf16 with any layout, dp=4 included, where a tenth of it keeps every norm of 20

@@ -337,10 +337,13 @@ static int study(struct job *job, int argc, char **argv)
         rc = measure_ceilings(job);
     struct routing routing;
     point_routing(&job->study, &routing);
+    enum gate_numbers numbers = (enum gate_numbers)job->study.dtype;
+    if (job->study.grad_dtype != 0) /* what travels is rounded, whatever computes */
+        numbers = GATE_BF16;
     if (rc == 0 && job->study.check && !job->backend.kernels->no_numerics)
         rc = gate_reference_routed(&job->reference, &job->model, &routing, &job->points.gate,
-                                   job->points.gate_batch, (uint64_t)job->study.seed,
-                                   (enum gate_numbers)job->study.dtype, job->rank, job->world);
+                                   job->points.gate_batch, (uint64_t)job->study.seed, numbers,
+                                   job->rank, job->world);
     if (rc == 0)
         rc = run_study(job, record, done);
     watchdog_stop();

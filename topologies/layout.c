@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/opt.h"
 #include "base/units.h"
 
 static const char default_order[] = "tp-cp-ep-dp-pp";
@@ -38,6 +39,24 @@ const char *axis_name(int axis)
     return axis >= 0 && axis < AXIS_COUNT ? names[axis] : "?";
 }
 
+/* The name that was meant may be told by its letters. */
+static int no_degree(const char *item, size_t length, size_t name_length)
+{
+    struct opt names[N_DEGREES] = {{0}};
+    char name[16] = "";
+    const char *meant = NULL;
+    for (size_t i = 0; i < N_DEGREES; i++)
+        names[i].name = degree_rows[i].name;
+    memcpy(name, item, name_length < sizeof name ? name_length : sizeof name - 1);
+    if (name_length > 1)
+        meant = opt_nearest(names, N_DEGREES, name);
+    return fail(FAIL_USAGE,
+                "layout: \"%.*s\" is no degree: wanted name=number, names tp, cp, ep, etp, dp, "
+                "pp, shard%s%s%s",
+                (int)length, item, meant ? "; did you mean " : "", meant ? meant : "",
+                meant ? "?" : "");
+}
+
 /* One "tp=2" of a list. */
 static int parse_item(struct degrees *degrees, const char *item, size_t length)
 {
@@ -50,10 +69,7 @@ static int parse_item(struct degrees *degrees, const char *item, size_t length)
             memcmp(degree_rows[i].name, item, name_length) == 0)
             degree = degree_at(degrees, i);
     if (equals == NULL || degree == NULL)
-        return fail(FAIL_USAGE,
-                    "layout: \"%.*s\" is no degree: wanted name=number, names tp, cp, ep, etp, dp, "
-                    "pp, shard",
-                    (int)length, item);
+        return no_degree(item, length, name_length);
     if (*degree != 0)
         return fail(FAIL_USAGE, "layout: %.*s is said twice", (int)name_length, item);
 
@@ -121,25 +137,42 @@ static int parse_order(const char *order, int *axes)
     return 0;
 }
 
+/* "NAME2 or NAME4": what divides n and is nearest to `wanted`, below and above. */
+static void nearest_that_divide(int n, double wanted, const char *name, char *text, size_t size)
+{
+    int below = wanted > n ? n : (int)wanted, above = below;
+    while (n % below != 0)
+        below--;
+    while (above < n && (n % above != 0 || above <= below))
+        above++;
+    if (wanted > n || above == below)
+        snprintf(text, size, "%s%d", name, below);
+    else
+        snprintf(text, size, "%s%d or %s%d", name, below, name, above);
+}
+
 /* dp is what remains where it is not said; the product has to be the ranks there are. */
 static int resolve_dense(struct degrees *degrees, int nodes, int ranks_per_node)
 {
     int world = nodes * ranks_per_node;
+    char nearest[64];
     double others = (double)degrees->tp * degrees->cp * degrees->pp; /* no overflow; exact enough */
-    if (degrees->dp == 0) {
-        if (others > world || world % (int)others != 0)
-            return fail(FAIL_USAGE,
-                        "layout: tp=%d * cp=%d * pp=%d is %.0f, which does not divide the %d ranks "
-                        "of %dx%d",
-                        degrees->tp, degrees->cp, degrees->pp, others, world, nodes,
-                        ranks_per_node);
-        degrees->dp = world / (int)others;
+    if (others > world || world % (int)others != 0) {
+        nearest_that_divide(world, others, "", nearest, sizeof nearest);
+        return fail(FAIL_USAGE,
+                    "layout: tp=%d * cp=%d * pp=%d is %.0f, which does not divide the %d ranks of "
+                    "%dx%d; choose a product of %s",
+                    degrees->tp, degrees->cp, degrees->pp, others, world, nodes, ranks_per_node,
+                    nearest);
     }
+    if (degrees->dp == 0)
+        degrees->dp = world / (int)others;
     if (others * degrees->dp != world)
         return fail(FAIL_USAGE,
-                    "layout: tp=%d * cp=%d * dp=%d * pp=%d is %.0f, but %dx%d has %d ranks",
+                    "layout: tp=%d * cp=%d * dp=%d * pp=%d is %.0f, but %dx%d has %d ranks; choose "
+                    "dp=%d, or leave dp out",
                     degrees->tp, degrees->cp, degrees->dp, degrees->pp, others * degrees->dp, nodes,
-                    ranks_per_node, world);
+                    ranks_per_node, world, world / (int)others);
     return 0;
 }
 
@@ -156,15 +189,22 @@ static int resolve(struct degrees *degrees, int nodes, int ranks_per_node)
     int rc = resolve_dense(degrees, nodes, ranks_per_node);
     if (rc != 0)
         return rc;
-    int64_t replicas = (int64_t)degrees->dp * degrees->cp;
-    if (replicas % degrees->ep != 0)
-        return fail(FAIL_USAGE, "layout: ep=%d does not divide dp=%d * cp=%d, which is %lld",
-                    degrees->ep, degrees->dp, degrees->cp, (long long)replicas);
+    int replicas = degrees->dp * degrees->cp;
+    char nearest[64];
+    if (replicas % degrees->ep != 0) {
+        nearest_that_divide(replicas, degrees->ep, "ep=", nearest, sizeof nearest);
+        return fail(FAIL_USAGE,
+                    "layout: ep=%d does not divide dp=%d * cp=%d, which is %d, on %dx%d; choose %s",
+                    degrees->ep, degrees->dp, degrees->cp, replicas, nodes, ranks_per_node,
+                    nearest);
+    }
     if (degrees->etp != 1 && degrees->etp != degrees->tp)
         return fail(FAIL_USAGE, "layout: etp=%d is neither 1 nor tp=%d", degrees->etp, degrees->tp);
-    if (degrees->dp % degrees->shard != 0)
-        return fail(FAIL_USAGE, "layout: shard=%d does not divide dp=%d", degrees->shard,
-                    degrees->dp);
+    if (degrees->dp % degrees->shard != 0) {
+        nearest_that_divide(degrees->dp, degrees->shard, "shard=", nearest, sizeof nearest);
+        return fail(FAIL_USAGE, "layout: shard=%d does not divide dp=%d on %dx%d; choose %s",
+                    degrees->shard, degrees->dp, nodes, ranks_per_node, nearest);
+    }
     return 0;
 }
 

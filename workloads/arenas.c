@@ -110,7 +110,10 @@ static void take_layer_at(struct build *b, struct common *common, int l, int i,
     if (i > 0)
         a->x = build_take(b, BUFFER_ACTIVATION, b->local_rows * b->h);
     if (b->pipe.delays && !is_shared) {
-        a->d_mlp = build_take(b, BUFFER_ACTIVATION, b->rows * b->h);
+        if (b->expert != NULL)
+            expert_take_delayed(b, l);
+        else
+            a->d_mlp = build_take(b, BUFFER_ACTIVATION, b->rows * b->h);
         a->d_attention = build_take(b, BUFFER_ACTIVATION, b->rows * b->h);
         a->d_qkv =
             build_take(b, BUFFER_ACTIVATION, b->rows * (b->heads + 2 * b->kv_heads) * b->head);

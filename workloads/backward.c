@@ -170,8 +170,12 @@ static void layer_weights(struct build *b)
 {
     const struct layer_activations *a = &b->act[b->layer];
     int fc = build_layer_tensor(b, MLP_FC_W);
-    tensor_row_weight(b, a->d_mlp, a->mlp, build_layer_tensor(b, MLP_PROJ_W));
-    tensor_column_weight(b, a->fc, a->ln_2, fc, b->plan->tensors[fc].rows);
+    if (b->expert != NULL) {
+        expert_weights(b);
+    } else {
+        tensor_row_weight(b, a->d_mlp, a->mlp, build_layer_tensor(b, MLP_PROJ_W));
+        tensor_column_weight(b, a->fc, a->ln_2, fc, b->plan->tensors[fc].rows);
+    }
     tensor_row_weight(b, a->d_attention, a->attention, build_layer_tensor(b, ATTN_PROJ_W));
     tensor_column_weight(b, a->d_qkv, a->ln_1, build_layer_tensor(b, ATTN_QKV_W),
                          build_qkv_valid(b));

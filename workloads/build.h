@@ -442,7 +442,7 @@ void context_attention_grad(struct build *b, const struct layer_activations *a);
 
 /* ---- expert*.c: the MLP of a layer of experts ---- */
 
-/* Which refusals experts meet: FAIL_USAGE, or FAIL_ABSENT by name. */
+/* Which refusals experts meet: FAIL_USAGE, what this version does not have by name. */
 int expert_check(const struct model *model, const struct layout *layout,
                  const struct policy *policy);
 
@@ -453,6 +453,7 @@ bool expert_is_apart(const struct layout *layout);
  * recomputed ones, which share it), and what all layers share; expert_release is safe on NULL. */
 void expert_open(struct build *b);
 void expert_take_layer(struct build *b, int layer);
+void expert_take_delayed(struct build *b, int layer); /* zb-h1: what dW reads later */
 void expert_share_layer(struct build *b, int layer, int with);
 
 /* Several micro-batches in flight: what was taken for a layer becomes that of place `at`; which of the
@@ -470,6 +471,7 @@ void expert_begin(struct build *b);
 void expert_inner(struct build *b, const struct layer_activations *a);
 void expert_output(struct build *b, const struct layer_activations *a);
 void expert_grad(struct build *b, const struct layer_activations *a);
+void expert_weights(struct build *b); /* dW of experts, of what `later` left */
 
 /* Sum the router's gradient over tp, where tensor_small does not. */
 void expert_router_sum(struct build *b);

@@ -35,12 +35,12 @@ static int check_absent(const struct model *m, const struct policy *p)
 {
     if (m->style != MODEL_LLAMA)
         return fail(
-            FAIL_ABSENT,
+            FAIL_USAGE,
             "model %s: this version has experts of style llama (gated, without biases) alone",
             m->name);
     if (p->recompute == RECOMPUTE_MLP)
-        return fail(FAIL_ABSENT, "recompute: mlp with a model of experts is not in this version; "
-                                 "choose none, selective or full");
+        return fail(FAIL_USAGE, "recompute: mlp with a model of experts is not in this version; "
+                                "choose none, selective or full");
     return 0;
 }
 
@@ -170,6 +170,12 @@ void expert_take_layer(struct build *b, int layer)
     l->fc = build_take(b, BUFFER_ACTIVATION, x->most_received * 2 * x->inner);
     l->act = build_take(b, BUFFER_ACTIVATION, x->most_received * x->inner);
     l->returned = build_take(b, BUFFER_ACTIVATION, x->most_sent * width);
+}
+
+void expert_take_delayed(struct build *b, int layer)
+{
+    struct expert *x = b->expert;
+    x->layer[layer].d_returned = build_take(b, BUFFER_ACTIVATION, x->most_received * b->h);
 }
 
 /* Keys and thresholds stay the layer's own. */

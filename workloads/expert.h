@@ -51,6 +51,7 @@ struct expert_layer {
     struct tensor own_logits, part_logits, logits, /* of N rows, of R, of whole sequences */
         experts, place, gates, source, share;
     struct tensor received, fc, act, returned;
+    struct tensor d_returned; /* zb-h1: d of what experts made, until dW is */
 };
 
 struct expert {

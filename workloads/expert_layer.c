@@ -301,34 +301,59 @@ static void finish_experts(struct build *b, int which)
         build_finished(b, first + e, b->last);
 }
 
-/* From d of what experts made (in b) to d of what came (in a). */
-static int experts_grad(struct build *b)
+/* dW of the experts' second product, from d of what they made, and of their first. */
+static void second_weight(struct build *b, struct tensor dy)
+{
+    struct expert *e = b->expert;
+    int proj = build_layer_tensor(b, EXPERT_PROJ_W);
+    grouped(b, GROUPED_WEIGHT, dy, e->layer[b->layer].act, build_gradient(b, proj), b->h, e->inner);
+    finish_experts(b, EXPERT_PROJ_W);
+    build_report(b, proj + e->local - 1);
+}
+
+static void first_weight(struct build *b)
+{
+    struct expert *e = b->expert;
+    const struct expert_layer *l = &e->layer[b->layer];
+    int fc = build_layer_tensor(b, EXPERT_FC_W);
+    grouped(b, GROUPED_WEIGHT, l->fc, l->received, build_gradient(b, fc), 2 * e->inner, b->h);
+    finish_experts(b, EXPERT_FC_W);
+    build_report(b, fc + e->local - 1);
+}
+
+void expert_weights(struct build *b)
+{
+    second_weight(b, b->expert->layer[b->layer].d_returned);
+    first_weight(b);
+}
+
+/* From d of what experts made to d of what came (in a). */
+static int experts_grad(struct build *b, struct tensor dy)
 {
     struct expert *e = b->expert;
     const struct expert_layer *l = &e->layer[b->layer];
     int fc = build_layer_tensor(b, EXPERT_FC_W), proj = build_layer_tensor(b, EXPERT_PROJ_W);
-    grouped(b, GROUPED_INPUT, e->b, build_weight(b, proj), e->dact, b->h, e->inner);
-    grouped(b, GROUPED_WEIGHT, e->b, l->act, build_gradient(b, proj), b->h, e->inner);
-    finish_experts(b, EXPERT_PROJ_W);
-    build_report(b, proj + e->local - 1);
+    grouped(b, GROUPED_INPUT, dy, build_weight(b, proj), e->dact, b->h, e->inner);
+    if (!b->later)
+        second_weight(b, dy);
     swiglu(b, OP_SWIGLU_GRAD, e->dact, l->fc, l->fc, false);
     grouped(b, GROUPED_INPUT, l->fc, build_weight(b, fc), e->a, 2 * e->inner, b->h);
     int sent = expert_send(b, e->a, e->b, true);
-    grouped(b, GROUPED_WEIGHT, l->fc, l->received, build_gradient(b, fc), 2 * e->inner, b->h);
-    finish_experts(b, EXPERT_FC_W);
-    build_report(b, fc + e->local - 1);
+    if (!b->later)
+        first_weight(b);
     return sent;
 }
 
 void expert_grad(struct build *b, const struct layer_activations *a)
 {
     struct expert *e = b->expert;
+    struct tensor dy = b->later ? e->layer[b->layer].d_returned : e->b;
     struct tensor dall = gather_rows(b, b->dx);
-    combine_grad(b, routed_rows(b, b->dx, dall), e->ep > 1 ? e->a : e->b);
-    int sent = expert_send(b, e->a, e->b, false);
+    combine_grad(b, routed_rows(b, b->dx, dall), e->ep > 1 ? e->a : dy);
+    int sent = expert_send(b, e->a, dy, false);
     shared_grad(b, a, dall);
     build_await(b, sent);
-    sent = experts_grad(b);
+    sent = experts_grad(b, dy);
     struct tensor all = gather_rows(b, a->ln_2), part = tensor_part(b, b->narrow);
     router_grad(b, routed_rows(b, a->ln_2, all));
     if (has_shared(b)) {

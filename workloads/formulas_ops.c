@@ -137,7 +137,8 @@ static struct buckets count_buckets(const struct tensors *list, const struct pol
 /* ---- operations of one rank ---- */
 
 /* Of a micro-batch, more than with one stage: the batch on the last too, sums at boundaries, sends and
- * receives both ways; zb-h1 copies what two products of a layer leave for later. */
+ * receives both ways; zb-h1 copies what two products of a layer leave for later, of which experts take
+ * the place of one: what they leave comes to where it stays. */
 static double stage_ops(const struct model *m, const struct degrees *d, const struct policy *p)
 {
     int chunks = p->schedule == SCHEDULE_INTERLEAVED ? p->virtual_stages : 1;
@@ -146,7 +147,7 @@ static double stage_ops(const struct model *m, const struct degrees *d, const st
     if (p->recompute != RECOMPUTE_NONE)
         later -= (double)((m->layers - 1) / p->recompute_every + 1);
     bool copies = p->schedule == SCHEDULE_ZB_H1 && !(d->tp > 1 && p->sequence_parallel);
-    return d->pp > 1 ? 1 + 5 * boundaries + (copies ? 2 * later : 0) : 0;
+    return d->pp > 1 ? 1 + 5 * boundaries + (copies ? (m->experts > 0 ? 1 : 2) * later : 0) : 0;
 }
 
 /* Of a micro-batch on all stages, on the compute stream, and around attention on that of cp. */

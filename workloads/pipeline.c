@@ -30,7 +30,7 @@ bool pipeline_delays(const struct build *b)
 {
     bool again =
         b->policy->recompute != RECOMPUTE_NONE && b->layer % b->policy->recompute_every == 0;
-    return b->pipe.delays && b->layer >= 0 && !again && b->expert == NULL;
+    return b->pipe.delays && b->layer >= 0 && !again;
 }
 
 static int place_of(const struct build *b, enum pipeline_place place, int key)

@@ -63,10 +63,10 @@ int schedule_check(const struct schedule *s, int64_t layers)
                     s->stages, (long long)layers, (long long)layers);
     if (s->micro_batches < s->stages)
         return fail(FAIL_USAGE,
-                    "schedule: %d micro-batches a step for pp=%d stages: a stage would never be "
+                    "schedule: %d micro-batch%s a step for pp=%d stages: a stage would never be "
                     "busy; choose a global batch of %d micro-batches or more, or a smaller "
                     "micro-batch",
-                    s->micro_batches, s->stages, s->stages);
+                    s->micro_batches, s->micro_batches == 1 ? "" : "es", s->stages, s->stages);
     if (s->chunks < 1)
         return fail(FAIL_USAGE, "virtual-stages: found %d, wanted a number from 1", s->chunks);
     if (s->kind == SCHEDULE_INTERLEAVED)

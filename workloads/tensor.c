@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/err.h"
+#include "base/units.h"
 
 static const struct tensor no_tensor;
 
@@ -344,10 +345,11 @@ int tensor_check(const struct model *model, const struct layout *layout,
         TRY(check_share(model, "the kv heads,", model->kv_heads, tp));
     if (rows % parts != 0)
         return fail(FAIL_USAGE,
-                    "layout: %lld rows of a micro-batch do not split over tp=%d in %d chunks; "
+                    "layout: %lld rows of a micro-batch do not split over tp=%d in %d chunk%s; "
                     "choose a micro-batch or sequence that divides by %lld, or --sequence-parallel "
                     "off",
-                    (long long)rows, tp, policy->tp_chunks, (long long)parts);
+                    (long long)rows, tp, policy->tp_chunks, units_s(policy->tp_chunks),
+                    (long long)parts);
 out:
     return rc;
 }

@@ -1,9 +1,11 @@
 #include "workloads/transformer.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/rng.h"
+#include "base/units.h"
 #include "workloads/build.h"
 #include "workloads/pack.h"
 #include "workloads/shard.h"
@@ -113,18 +115,42 @@ static int check_head(const struct model *model, const struct layout *layout,
 {
     const struct degrees *d = &layout->degrees;
     int64_t rows = policy->micro_batch * (model->sequence / d->cp);
-    int n = policy->head_chunks;
+    int n = policy->head_chunks, fewer = n;
     if (n > 1 && (d->tp > 1 || d->pp > 1))
         return fail(FAIL_USAGE,
                     "head-chunks: %d parts of the head with tp=%d and pp=%d, which cut it already; "
                     "choose 1",
                     n, d->tp, d->pp);
-    if (n < 1 || rows % n != 0)
+    if (n < 1)
+        return fail(FAIL_USAGE, "head-chunks: found %d, wanted a number from 1", n);
+    while (rows % fewer != 0)
+        fewer--;
+    if (fewer != n)
         return fail(FAIL_USAGE,
-                    "head-chunks: %lld rows of a micro-batch do not split into %d parts; choose a "
-                    "divisor",
-                    (long long)rows, n);
+                    "head-chunks: %lld rows of a micro-batch do not split into %d parts; choose %d",
+                    (long long)rows, n, fewer);
     return 0;
+}
+
+static int check_batch(const struct layout *layout, const struct policy *policy)
+{
+    const struct degrees *d = &layout->degrees;
+    int64_t batch = policy->global_batch, unit = (int64_t)d->dp * policy->micro_batch;
+    char nearest[64];
+    if (policy->micro_batch < 1)
+        return fail(FAIL_USAGE, "micro-batch: found %lld, wanted a number of samples from 1",
+                    (long long)policy->micro_batch);
+    if (batch > 0 && batch % unit == 0)
+        return 0;
+    if (batch > unit)
+        snprintf(nearest, sizeof nearest, "%lld or %lld", (long long)(batch / unit * unit),
+                 (long long)(batch / unit * unit + unit));
+    else
+        snprintf(nearest, sizeof nearest, "%lld", (long long)unit);
+    return fail(FAIL_USAGE,
+                "batch: %lld samples a step do not split over %d replica%s in micro-batches of "
+                "%lld; choose %s",
+                (long long)batch, d->dp, units_s(d->dp), (long long)policy->micro_batch, nearest);
 }
 
 int transformer_check(const struct model *model, const struct layout *layout,
@@ -134,19 +160,10 @@ int transformer_check(const struct model *model, const struct layout *layout,
     int rc = 0;
     int64_t unit = (int64_t)d->dp * policy->micro_batch;
     TRY(expert_check(model, layout, policy));
-    if (policy->micro_batch < 1 || policy->global_batch < 1 || policy->global_batch % unit != 0)
-        return fail(FAIL_USAGE,
-                    "batch: %lld samples a step do not split over %d replicas in micro-batches of "
-                    "%lld; choose a multiple of %lld",
-                    (long long)policy->global_batch, d->dp, (long long)policy->micro_batch,
-                    (long long)unit);
+    TRY(check_batch(layout, policy));
     if (policy->recompute_every < 1)
         return fail(FAIL_USAGE, "recompute-every: found %d, wanted a number of layers from 1",
                     policy->recompute_every);
-    if (policy->recompute == RECOMPUTE_MLP && model->experts > 0)
-        return fail(FAIL_ABSENT,
-                    "recompute: mlp with a mixture of experts is not in this version; choose none, "
-                    "selective or full");
     if (policy->dtype != DTYPE_F32 && policy->dtype != DTYPE_BF16)
         return fail(FAIL_USAGE, "dtype: found %s, wanted fp32 or bf16",
                     dtype_name((int)policy->dtype));

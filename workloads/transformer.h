@@ -88,9 +88,9 @@ struct schedule policy_schedule(const struct policy *policy, const struct degree
 
 /*
  * Can a plan be made at all? The one predicate of what is legal, beside layout_init; then build and
- * seal. FAIL_USAGE when the batch does not split (both numbers said) or a degree does not
- * divide what it splits (the nearest that do are said); FAIL_ABSENT by name for what has no way of
- * splitting in this version. *out is zeroed on failure; release it with plan_release.
+ * seal. FAIL_USAGE when the batch does not split (both numbers said), a degree does not
+ * divide what it splits (the nearest that do are said), or this version has no way of splitting for
+ * a combination, by name. *out is zeroed on failure; release it with plan_release.
  */
 int transformer_check(const struct model *model, const struct layout *layout,
                       const struct policy *policy);

@@ -23,6 +23,12 @@ for kind in ring allgather ulysses; do
 done
 check "a kind is its own layout" test "$("$report" compare ring.h5 ulysses.h5 | grep -c "cp=2")" -ge 2
 
+# ---- gradients that are rounded on their way are judged as such, whatever computes ----
+run mpi 2 "$study" "${two[@]}" "${short[@]}" --grad-dtype bf16 --parallel dp=2 --parallel cp=2 --parallel shard=2 \
+    --out rounded.h5
+expect_exit 0
+check "all are proved" test "$(grep -c ' ok, \| ok$' "$scratch/stdout")" = 3
+
 # ---- a longer life than one cut ----
 run mpi 2 "$study" "${two[@]}" "${short[@]}" --check off --parallel cp=2 --checkpoint-dir D --out save.h5
 expect_exit 0

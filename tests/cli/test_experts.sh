@@ -27,7 +27,7 @@ refuses 6 "ep=2 etp=1, and model tiny has no experts" mpi 2 "$study" "${two[@]}"
 refuses 6 "ep=3 does not divide the 8 experts of model small; choose ep=2 or ep=4" \
     mpi 3 "$study" --layout 1x3 --points 1x3 --model small.yaml --parallel ep=3 --global-batch 6
 sed 's/^style: llama/style: gpt2/; /^tied/d' small.yaml >gpt2.yaml
-refuses 5 "has experts of style llama (gated, without biases) alone" mpi 2 "$study" "${two[@]}" --model gpt2.yaml
+refuses 6 "has experts of style llama (gated, without biases) alone" mpi 2 "$study" "${two[@]}" --model gpt2.yaml
 refuses 6 "experts 8 with top-k 9" mpi 2 "$study" "${two[@]}" --model more.yaml
 refuses 6 "found \"even\", wanted balanced, skewed:SIGMA or learned" \
     mpi 2 "$study" "${two[@]}" --model small.yaml --routing even

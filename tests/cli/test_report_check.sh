@@ -47,6 +47,17 @@ check "--pack off says nothing of it" test "$(grep -c '^# packed' every)" = 0
 check "whole gradients are held where they are reduced in the last micro-batch" \
     test "$(awk '$1 == "gradient" {print $2}' last)" -gt "$(awk '$1 == "gradient" {print $2}' every)"
 
+# What zb-h1 leaves for later: dW of layers that are not recomputed.
+bubble() { # OPTION...: of two stages and eight micro-batches, 1f1b: 12.5 %
+    "$report" check --layout 1x2 --parallel pp=2 --global-batch 8 --micro-batch 1 "$@" |
+        sed -n 's/.*bubble\/ideal \([0-9.]*\) %.*/\1/p'
+}
+check "zb-h1: a third of the idle time of 1f1b" test "$(bubble --schedule zb-h1)" = 4.17
+check "zb-h1: of experts too" test "$(bubble --schedule zb-h1 --model tiny-moe)" = 4.17
+check "zb-h1: nothing is left where all is recomputed" test "$(bubble --schedule zb-h1 --recompute full)" = 12.50
+check "zb-h1: half of it where every other layer is" test "$(bubble --schedule zb-h1 --recompute full --recompute-every 2)" = 8.93
+check "1f1b does not ask" test "$(bubble --recompute full)" = 12.50
+
 refused() { # WORDS ARGUMENT...: exit 6, one line on stderr, nothing on stdout
     local words=$1 rc=0
     shift
@@ -56,15 +67,17 @@ refused() { # WORDS ARGUMENT...: exit 6, one line on stderr, nothing on stdout
     check "$*: nothing else" test ! -s out
     check "$*: $words" grep -qF -- "$words" err
 }
-refused 'is 3, which does not divide the 8 ranks of 2x4' --layout 2x4 --parallel tp=3
+refused 'is 3, which does not divide the 8 ranks of 2x4; choose a product of 2 or 4' --layout 2x4 --parallel tp=3
 refused 'tp=2 does not divide the heads, 25 of model gpt2-1558m; choose tp=1 or tp=5' \
     --layout 1x2 --parallel tp=2 --model gpt2-1558m
-refused 'shard=3 does not divide dp=8' --layout 1x8 --parallel shard=3
-refused '"tpp=2" is no degree' --layout 1x8 --parallel tpp=2
+refused 'shard=3 does not divide dp=8 on 1x8; choose shard=2 or shard=4' --layout 1x8 --parallel shard=3
+refused 'names tp, cp, ep, etp, dp, pp, shard; did you mean tp?' --layout 1x8 --parallel tpp=2
 refused 'found "all", wanted some of grad,param,tp,cp,ep,pp, or none' --layout 1x2 --overlap all
 refused 'wanted nodes x ranks such as 64x8' --layout 8
 refused 'takes options alone, found "file.h5"' --layout 1x2 file.h5
-refused 'do not split over 2 replicas' --layout 1x2 --global-batch 3 --micro-batch 1
+refused '3 samples a step do not split over 2 replicas in micro-batches of 1; choose 2 or 4' --layout 1x2 --global-batch 3 --micro-batch 1
 refused 'shard-stage' --layout 1x2 --parallel shard=2 --shard-stage 4
+refused 'recompute: mlp with a model of experts is not in this version' --layout 1x2 --model tiny-moe --recompute mlp
+refused '128 rows of a micro-batch do not split into 3 parts; choose 2' --layout 1x2 --head-chunks 3
 refused 'there is no model called gpt5' --layout 1x2 --model gpt5
 finish

@@ -212,12 +212,20 @@ static void refused(int nodes, int ranks_per_node, const char *parallel, const c
 
 static void test_refusals(void)
 {
-    refused(2, 4, "tp=2,dp=3", "", "tp=2 * cp=1 * dp=3 * pp=1 is 6, but 2x4 has 8 ranks");
-    refused(2, 4, "tp=3", "", "tp=3 * cp=1 * pp=1 is 3, which does not divide the 8 ranks of 2x4");
-    refused(2, 4, "tp=16", "", "is 16, which does not divide the 8 ranks");
+    refused(2, 4, "tp=2,dp=3", "",
+            "tp=2 * cp=1 * dp=3 * pp=1 is 6, but 2x4 has 8 ranks; choose dp=4, or leave dp out");
+    refused(2, 4, "tp=3,dp=2", "", "is 3, which does not divide the 8 ranks");
+    refused(2, 4, "tp=3", "",
+            "tp=3 * cp=1 * pp=1 is 3, which does not divide the 8 ranks of 2x4; choose a product "
+            "of 2 or 4");
+    refused(2, 4, "tp=16", "",
+            "is 16, which does not divide the 8 ranks of 2x4; choose a product of 8");
     refused(2, 4, "tp=2147483647,cp=2147483647,pp=2147483647", "", "the 8 ranks of 2x4");
-    refused(1, 8, "ep=3", "", "ep=3 does not divide dp=8 * cp=1, which is 8");
-    refused(1, 8, "shard=3", "", "shard=3 does not divide dp=8");
+    refused(1, 8, "ep=3", "",
+            "ep=3 does not divide dp=8 * cp=1, which is 8, on 1x8; choose ep=2 or ep=4");
+    refused(1, 8, "shard=3", "", "shard=3 does not divide dp=8 on 1x8; choose shard=2 or shard=4");
+    refused(1, 8, "shard=16", "", "shard=16 does not divide dp=8 on 1x8; choose shard=8");
+    refused(1, 7, "shard=2", "", "shard=2 does not divide dp=7 on 1x7; choose shard=1 or shard=7");
     refused(1, 8, "tp=4,etp=2", "", "etp=2 is neither 1 nor tp=4");
     refused(1, 8, "", "tp-cp-dp", "order \"tp-cp-dp\"");
     refused(1, 8, "", "tp-cp-dp-dp", "order");
@@ -227,6 +235,9 @@ static void test_refusals(void)
     refused(1, 8, "", "-tp-cp-dp-pp", "order");
     refused(1, 16, "cp=2,ep=4,tp=2", "cp-tp-dp-pp", "ep=4 with order cp-tp-ep-dp-pp");
     refused(1, 8, "tq=2", "", "\"tq=2\" is no degree");
+    refused(1, 8, "tpp=2", "", "did you mean tp?");
+    refused(1, 8, "Shard=2", "", "did you mean shard?");
+    refused(1, 8, "shrad=2", "", "did you mean shard?");
     refused(1, 8, "tp=2,tp=2", "", "tp is said twice");
     refused(1, 8, "tp=0", "", "\"tp=0\": a degree is a whole number from 1");
     refused(1, 8, "tp=-2", "", "whole number");

@@ -196,10 +196,12 @@ static int64_t nvlink_errors(struct nvml *nvml)
 
 /* ---- readings ---- */
 
-int64_t nvml_free_bytes(struct nvml *nvml)
+int64_t nvml_free_bytes(struct nvml *nvml, int64_t *total)
 {
     struct memory memory;
-    return ASK(nvml, memory, &memory) ? (int64_t)memory.free : -1;
+    bool told = ASK(nvml, memory, &memory);
+    *total = told ? (int64_t)memory.total : -1;
+    return told ? (int64_t)memory.free : -1;
 }
 
 void nvml_sample(struct nvml *nvml, struct nvml_sample *out)

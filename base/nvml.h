@@ -61,8 +61,9 @@ void nvml_close(struct nvml *nvml);
 void nvml_sample(struct nvml *nvml, struct nvml_sample *out);
 void nvml_limits(struct nvml *nvml, struct nvml_limits *out);
 
-/* Bytes of its memory that nobody holds at this moment, this process included; -1: not told. */
-int64_t nvml_free_bytes(struct nvml *nvml);
+/* Bytes of its memory that nobody holds at this moment, and all of it; -1: not told. Of a part of a GPU (MIG)
+ * these are the whole one's. */
+int64_t nvml_free_bytes(struct nvml *nvml, int64_t *total);
 
 /* `errors`: also ECC and NVLink counters, which take longer; else those are -1. */
 void nvml_counters(struct nvml *nvml, int errors, struct nvml_counters *out);

@@ -281,7 +281,9 @@ static size_t distance(const char *a, const char *b)
 
 const char *opt_nearest(const struct opt *table, size_t n_rows, const char *name)
 {
-    size_t limit = strlen(name) / 3 > 2 ? strlen(name) / 3 : 2;
+    size_t length = strlen(name), limit = length / 3 > 2 ? length / 3 : 2;
+    if (limit >= length)
+        limit = length > 0 ? length - 1 : 0; /* some letter of it is left */
     size_t best = limit + 1;
     const char *nearest = NULL;
     for (size_t i = 0; i < n_rows; i++) {

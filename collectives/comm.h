@@ -59,8 +59,8 @@ struct comm_type {
     int (*expect)(const struct comm_promise *promise);
     int (*open)(struct comm *comm, const void *parent, int max_calls);
     void (*close)(struct comm *comm);
-    /* Of communicators that are opened from now on. FAIL_ABSENT where the version cannot, and then they
-     * are made as before. NULL: there is nothing to set up. */
+    /* Of communicators that are opened from now on. FAIL_ABSENT where the version cannot: of this
+     * rank nothing is changed then. NULL: there is nothing to set up. */
     int (*set_up)(const struct comm_setup *setup);
     /* Tell the library of memory that calls will use, until close: as buffers of this rank, or
      * collectively as windows of all members, with equal sizes. `memory` is the start of what

@@ -26,8 +26,9 @@ int comm_nccl_set_up(const struct comm_setup *setup)
     ncclGetVersion(&version);
     if (version < since || NCCL_VERSION_CODE < since)
         return fail(FAIL_ABSENT,
-                    "comm: NCCL %s has no such policy of thread blocks: %s or later is wanted",
-                    comm_nccl_version(), needs[setup->blocks].words);
+                    "comm: NCCL %s, with headers of %d.%d, has no such policy of thread blocks: %s "
+                    "or later is wanted of both",
+                    comm_nccl_version(), NCCL_MAJOR, NCCL_MINOR, needs[setup->blocks].words);
     chosen = *setup;
     return 0;
 }

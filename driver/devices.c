@@ -7,7 +7,9 @@
 
 #include "base/err.h"
 #include "base/nvml.h"
+#include "base/units.h"
 #include "driver/agree.h"
+#include "driver/point_memory.h"
 #include "topologies/spread.h"
 
 /* ---- choosing: arithmetic ---- */
@@ -140,19 +142,37 @@ static int spread(const struct place *place, struct spread *out)
 
 /* ---- the record ---- */
 
-/* Nothing of this job is on a GPU yet: what is taken, others hold. */
-static int64_t free_bytes(const struct job *job, const char *bus)
+/* What is free of the GPU, 0: not known, as of a part of one (MIG), which the library does not tell apart. */
+static int64_t free_now(struct nvml *nvml, int64_t all)
 {
+    int64_t total, bytes = nvml_free_bytes(nvml, &total);
+    bool whole = total > all - all / 10 && total < all + all / 10;
+    return whole && bytes > 0 ? bytes : 0;
+}
+
+/* Nothing of this job is on a GPU yet: what is taken, others hold; or a launch that was killed, where one goes on,
+ * does for a moment. */
+static int64_t free_bytes(const struct job *job, const struct device_unit *unit)
+{
+    enum { SAME = 3, MOST = 60 }; /* readings, a second apart */
     struct nvml *nvml = NULL;
-    int64_t bytes = -1;
     if (!job->study.telemetry)
         return 0;
-    if (nvml_open(&nvml, NULL, bus) == 0)
-        bytes = nvml_free_bytes(nvml);
-    else
+    if (nvml_open(&nvml, NULL, unit->bus) != 0) {
         fail_clear(); /* telemetry says it */
+        return 0;
+    }
+    int64_t all = unit->memory_bytes, bytes = free_now(nvml, all);
+    for (int same = 0, i = 0; job->study.resume && same < SAME && i < MOST; i++) {
+        if (bytes == 0 || all - bytes < POINT_MEMORY_OF_DRIVER)
+            break;
+        units_sleep_ns(1000000000);
+        int64_t later = free_now(nvml, all);
+        same = later > bytes ? 0 : same + 1;
+        bytes = later;
+    }
     nvml_close(nvml);
-    return bytes > 0 ? bytes : 0;
+    return bytes;
 }
 
 static void describe(const struct job *job, const struct place *place, const struct spread *spread,
@@ -167,7 +187,7 @@ static void describe(const struct job *job, const struct place *place, const str
     snprintf(rank->device, sizeof rank->device, "%s", unit->name);
     snprintf(rank->device_bus, sizeof rank->device_bus, "%s", unit->bus);
     rank->device_bytes = unit->memory_bytes;
-    rank->device_free_bytes = free_bytes(job, unit->bus);
+    rank->device_free_bytes = free_bytes(job, unit);
     rank->device_shared = place->shared;
 }
 

@@ -29,7 +29,8 @@
  *   tf32       5   1e-2    1e-3    1e-3    3e-3    1e-2    0.15    1e-2    3e-4
  *   bf16      20   2e-2    5e-4    1e-3    5e-3    1e-2    0.15    3e-2    3e-4
  *
- * Gradients that travel in bf16 are held as bf16 is, whatever computes.
+ * Gradients that travel in bf16 are held as bf16 is, whatever computes (GATE_FP32_BF16, GATE_TF32_BF16); the
+ * loss of step 1 and choices of experts, which no gradient has touched, as what computes.
  *
  * lr is the most that the gate's updates step by where numbers are rounded. Weights of 0.02 that AdamW moves
  * by 3e-3 a step are a path on which neighbours part: at that rate the norm of step 4 of a model 64 wide and 8
@@ -48,8 +49,8 @@
 
 enum { GATE_STEPS = 5, GATE_STEPS_MOST = 20 };
 
-/* What a study computes with, as --dtype numbers it. */
-enum gate_numbers { GATE_FP32, GATE_TF32, GATE_BF16 };
+/* What a study computes with, as --dtype numbers it; and with gradients that travel in bf16. */
+enum gate_numbers { GATE_FP32, GATE_TF32, GATE_BF16, GATE_FP32_BF16, GATE_TF32_BF16 };
 
 struct gate_bounds {
     int steps;
@@ -70,7 +71,7 @@ struct gate_reference {
     struct plan plan; /* of one rank: tensor names and places */
     float *gradient;  /* [n_parameters] after step 1, sums over valid tokens */
     float *parameter; /* [n_parameters] after the last step */
-    int steps;        /* that were made: GATE_STEPS, or fewer where a test has many layouts */
+    int steps; /* that were made: those of the bounds, or fewer where a test has many layouts */
     struct kernel_told *told; /* what it is told to choose; NULL: it chooses by itself */
     struct gate_routing {
         int64_t tokens, known, followed, refused; /* each layer for itself; 0: was told nothing */

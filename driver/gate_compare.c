@@ -14,6 +14,8 @@ const struct gate_bounds *gate_bounds(enum gate_numbers numbers)
         [GATE_FP32] = {GATE_STEPS, 1e-5, 1e-5, 1e-5, 1e-4, 1e-4, 0, 1e-5, 0},
         [GATE_TF32] = {GATE_STEPS, 1e-2, 1e-3, 1e-3, 3e-3, 1e-2, 0.15, 1e-2, 3e-4},
         [GATE_BF16] = {GATE_STEPS_MOST, 2e-2, 5e-4, 1e-3, 5e-3, 1e-2, 0.15, 3e-2, 3e-4},
+        [GATE_FP32_BF16] = {GATE_STEPS_MOST, 2e-2, 1e-5, 1e-3, 5e-3, 1e-2, 0.15, 1e-5, 3e-4},
+        [GATE_TF32_BF16] = {GATE_STEPS_MOST, 2e-2, 1e-3, 1e-3, 5e-3, 1e-2, 0.15, 1e-2, 3e-4},
     };
     return &bounds[numbers];
 }

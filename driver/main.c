@@ -338,8 +338,8 @@ static int study(struct job *job, int argc, char **argv)
     struct routing routing;
     point_routing(&job->study, &routing);
     enum gate_numbers numbers = (enum gate_numbers)job->study.dtype;
-    if (job->study.grad_dtype != 0) /* what travels is rounded, whatever computes */
-        numbers = GATE_BF16;
+    if (job->study.grad_dtype != 0 && numbers != GATE_BF16)
+        numbers = numbers == GATE_FP32 ? GATE_FP32_BF16 : GATE_TF32_BF16;
     if (rc == 0 && job->study.check && !job->backend.kernels->no_numerics)
         rc = gate_reference_routed(&job->reference, &job->model, &routing, &job->points.gate,
                                    job->points.gate_batch, (uint64_t)job->study.seed, numbers,

@@ -12,9 +12,6 @@ static const double gib = 1073741824.0;
 /* Of a host: the program, MPI, and what measuring keeps. */
 static const int64_t of_program = INT64_C(192) << 20;
 
-/* Of a GPU that nobody uses: a driver keeps some hundreds of MiB. */
-static const int64_t of_driver = INT64_C(1) << 30;
-
 void point_memory(const struct job *job, const struct plan *plan, bool scratch, struct memory *out)
 {
     struct memory_added added = {.scratch = scratch,
@@ -32,12 +29,13 @@ static bool wants_scratch(const struct job *job)
 
 static int gpu_is_taken(const struct discover_rank *rank, int r, double need)
 {
-    return fail(FAIL_USAGE,
-                "memory: a rank needs %.1f GiB and of the %.1f GiB of %s of rank %d (%s) %.1f are "
-                "free: others "
-                "hold the rest: end them (nvidia-smi names them), or take another GPU",
-                need / gib, (double)rank->device_bytes / gib, rank->device, r, rank->device_bus,
-                (double)rank->device_free_bytes / gib);
+    return fail(
+        FAIL_USAGE,
+        "memory: a rank needs %.1f GiB, and of the %.1f GiB of %s of rank %d (%s) %.1f were "
+        "free when the job began: end what holds the rest (nvidia-smi names it), or take "
+        "another GPU",
+        need / gib, (double)rank->device_bytes / gib, rank->device, r, rank->device_bus,
+        (double)rank->device_free_bytes / gib);
 }
 
 static int gpu_fits(const struct job *job, const struct point *point, const struct memory *m,
@@ -69,8 +67,8 @@ int64_t point_memory_foreign(const struct job *job, const struct point *point, i
     for (int r = 0; r < job->size; r++) {
         const struct discover_rank *it = &job->found.ranks[r];
         int64_t held = it->device_bytes - it->device_free_bytes;
-        if (point_rank(job, point, r) < 0 || it->device_free_bytes <= 0 || held <= of_driver ||
-            held <= most)
+        if (point_rank(job, point, r) < 0 || it->device_free_bytes <= 0 ||
+            held <= POINT_MEMORY_OF_DRIVER || held <= most)
             continue;
         most = held;
         *rank = r;

@@ -13,6 +13,9 @@
 
 enum { POINT_PROVE_ELEMENTS = 1 << 18 }; /* of the largest call that is proved */
 
+/* Bytes of a GPU that nobody uses: a driver keeps some hundreds of MiB. */
+#define POINT_MEMORY_OF_DRIVER (INT64_C(1) << 30)
+
 /* What this rank will hold at its peak; `scratch`: the copies for the variants are taken. */
 void point_memory(const struct job *job, const struct plan *plan, bool scratch, struct memory *out);
 
@@ -25,7 +28,7 @@ void point_memory(const struct job *job, const struct plan *plan, bool scratch, 
  */
 int point_fits(const struct job *job, const struct point *point, const struct plan *plan);
 
-/* Bytes of the GPU of a rank of the point that others held when the job began, more than a driver keeps for
+/* Bytes of the GPU of a rank of the point that were held when the job began, more than a driver keeps for
  * itself: the most, and the rank; 0: none, or not known. */
 int64_t point_memory_foreign(const struct job *job, const struct point *point, int *rank);
 

@@ -82,7 +82,7 @@ static void add_warnings(struct run *r, int64_t now)
     int64_t foreign = point_memory_foreign(r->job, r->point, &rank);
     if (foreign > 0) {
         snprintf(words, sizeof words,
-                 "others held %.1f GiB of the GPU of rank %d when the job began: it is not this "
+                 "%.1f GiB of the GPU of rank %d were held when the job began: it may not be this "
                  "job's alone",
                  (double)foreign / 1073741824.0, rank);
         point_event(r->rows, "warning", now, words);

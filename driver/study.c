@@ -46,7 +46,7 @@ const struct opt study_options[] = {
      "on cuda: time cuBLASLt's algorithms and epilogues and cuDNN's plans at set-up and take the "
      "fastest; off: the first"},
     {"gemm-margin", 0, OPT_INT, AT(gemm_margin), "0", 0, 64, NULL, "N",
-     "on cuda: multiprocessors that products leave free where communication may run beside them"},
+     "on cuda: multiprocessors that dense products leave free where communication may run beside"},
     {"comm-tune", 0, OPT_BOOL, AT(comm_tune), "off", NO_RANGE, NULL, "",
      "on cuda: time the step with registered memory and fewer NCCL blocks at set-up, take the "
      "best"},

@@ -219,6 +219,10 @@ int tune_comms(struct tune *out, struct execute *e, const struct execute_config 
     TRY(try_next(out, e, config, ENROL_NOTHING, own, false));
     choose(out);
     TRY(make(e, config, &out->row[out->chosen], &refused));
+    if (refused) { /* now, though not before: the library's own way is always there */
+        out->chosen = 0;
+        TRY(make(e, config, &out->row[0], &refused));
+    }
     if (config->graph)
         TRY(execute_graph_open(e, config));
     out->seconds = (double)(units_now_ns() - begin) / 1e9;

@@ -48,8 +48,7 @@ static int no_degree(const char *item, size_t length, size_t name_length)
     for (size_t i = 0; i < N_DEGREES; i++)
         names[i].name = degree_rows[i].name;
     memcpy(name, item, name_length < sizeof name ? name_length : sizeof name - 1);
-    if (name_length > 1)
-        meant = opt_nearest(names, N_DEGREES, name);
+    meant = opt_nearest(names, N_DEGREES, name);
     return fail(FAIL_USAGE,
                 "layout: \"%.*s\" is no degree: wanted name=number, names tp, cp, ep, etp, dp, "
                 "pp, shard%s%s%s",

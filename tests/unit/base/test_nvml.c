@@ -78,9 +78,12 @@ static void test_untold(struct nvml *nvml)
 {
     struct nvml_counters c;
     *setting("free_bytes") = 12345678901;
-    CHECK_EQ(nvml_free_bytes(nvml), 12345678901);
+    int64_t total;
+    CHECK_EQ(nvml_free_bytes(nvml, &total), 12345678901);
+    CHECK_EQ(total, 150000000000);
     *setting("no_memory") = 1;
-    CHECK_EQ(nvml_free_bytes(nvml), -1);
+    CHECK_EQ(nvml_free_bytes(nvml, &total), -1);
+    CHECK_EQ(total, -1);
     *setting("no_memory") = 0;
     *setting("no_violation") = *setting("no_energy") = 1;
     nvml_counters(nvml, 0, &c);

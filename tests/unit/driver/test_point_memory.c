@@ -70,7 +70,7 @@ static void refusals(void)
     CHECK_EQ(fits(2 * need, 1, need + 1), 0);
     CHECK_EQ(fits(2 * need, 1, need - 1), FAIL_USAGE);
     CHECK_HAS(fail_message(), "of rank 1 (0000:1a:00.0)");
-    CHECK_HAS(fail_message(), "others hold the rest");
+    CHECK_HAS(fail_message(), "were free when the job began");
     CHECK_EQ(fits(2 * need, 1, 0), 0);        /* not known */
     CHECK_EQ(fits(2 * need, 2, need - 1), 0); /* no rank of the point */
 }

@@ -132,51 +132,63 @@ static void verdict_fill(struct verdict *verdict, int code)
     MPI_Get_processor_name(verdict->host, &length);
 }
 
-static void verdict_print(const struct verdict *verdict, int rank, bool all_alike)
+/* " (host H, rank R)", "" where all failed alike. */
+static void verdict_where(const struct verdict *verdict, int rank, bool all_alike, char *out,
+                          size_t size)
 {
-    char where[MPI_MAX_PROCESSOR_NAME + 32] = "";
+    out[0] = '\0';
     if (!all_alike)
-        snprintf(where, sizeof where, " (host %s, rank %d)", verdict->host, rank);
-    fflush(stdout);
-    fprintf(stderr, "scalestudy: %s%s\n", verdict->message, where);
+        snprintf(out, size, " (host %s, rank %d)", verdict->host, rank);
 }
 
+/* Who hears of a failure. */
+enum hearing { ALOUD, QUIETLY, NAMED };
+
 /* Some rank failed, `speaker` first: spread its verdict, and print it there. */
-static int settle_failure(int code, int speaker, int rank, MPI_Comm comm, bool aloud)
+static int settle_failure(int code, int speaker, int rank, MPI_Comm comm, enum hearing hearing)
 {
     int rc = 0;
+    char where[MPI_MAX_PROCESSOR_NAME + 32];
     struct verdict mine = {0}, verdict;
     verdict_fill(&mine, code);
     verdict = mine;
     TRY(agree_broadcast(&verdict, sizeof verdict, speaker, &comm));
     int alike = mine.code == verdict.code && strcmp(mine.message, verdict.message) == 0;
     TRY(minimum(&alike, 1, comm));
-    if (aloud && rank == speaker)
-        verdict_print(&verdict, rank, alike != 0);
+    verdict_where(&verdict, speaker, alike != 0, where, sizeof where);
+    if (hearing == ALOUD && rank == speaker) {
+        fflush(stdout);
+        fprintf(stderr, "scalestudy: %s%s\n", verdict.message, where);
+    }
     fail_clear();
-    rc = fail(verdict.code, "%s", verdict.message);
+    rc = fail(verdict.code, "%s%s", verdict.message, hearing == NAMED ? where : "");
 out:
     return rc;
 }
 
-static int settle(int code, const void *comm, bool aloud)
+static int settle(int code, const void *comm, enum hearing hearing)
 {
     int rc = 0, rank, speaker;
     MPI_TRY(MPI_Comm_rank(*(const MPI_Comm *)comm, &rank));
     speaker = code != 0 ? rank : INT_MAX;
     TRY(minimum(&speaker, 1, *(const MPI_Comm *)comm));
     if (speaker != INT_MAX)
-        TRY(settle_failure(code, speaker, rank, *(const MPI_Comm *)comm, aloud));
+        TRY(settle_failure(code, speaker, rank, *(const MPI_Comm *)comm, hearing));
 out:
     return rc;
 }
 
 int agree(int rc, const void *comm)
 {
-    return settle(rc, comm, true);
+    return settle(rc, comm, ALOUD);
 }
 
 int agree_quietly(int rc, const void *comm)
 {
-    return settle(rc, comm, false);
+    return settle(rc, comm, QUIETLY);
+}
+
+int agree_named(int rc, const void *comm)
+{
+    return settle(rc, comm, NAMED);
 }

@@ -20,6 +20,9 @@ int agree(int rc, const void *comm);
  * gate). */
 int agree_quietly(int rc, const void *comm);
 
+/* Quietly, and " (host H, rank R)" becomes part of the message of all: for a sentence that goes on. */
+int agree_named(int rc, const void *comm);
+
 /* A barrier, and a broadcast of any size, in which waiting ranks sleep instead of spinning.
  * FAIL_COMM. */
 int agree_barrier(const void *comm);

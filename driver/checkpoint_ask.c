@@ -207,20 +207,32 @@ static bool goes_on(const struct job *job)
     return full_run_wanted(&job->study) && job->study.resume;
 }
 
+/* The newest of n that can be read; what cannot is damaged, or of who knows whom. */
+static int read_newest(struct checkpoint_manifest *out, const char *root, const int64_t *steps,
+                       int n)
+{
+    char folder[CHECKPOINT_PATH];
+    for (int i = n; i-- > 0; fail_clear()) {
+        checkpoint_step_folder(root, steps[i], folder, sizeof folder);
+        if (checkpoint_manifest_read(out, folder) == 0)
+            return 0;
+    }
+    return fail(FAIL_USAGE,
+                "--checkpoint-dir: %s holds checkpoints up to step %lld, and not one whose "
+                "manifest can be read, to say whose they are: take an empty folder",
+                root, (long long)steps[n - 1]);
+}
+
 /* On rank 0: what is there is of the same training, or the newest of one would pass for the other's, and
  * --checkpoint-keep would remove what is not this study's. */
 static int check_same(const struct job *job, const struct point *point, const char *root,
-                      int64_t newest)
+                      const int64_t *steps, int n)
 {
     struct checkpoint_manifest there;
     struct checkpoint_terms here;
-    char folder[CHECKPOINT_PATH];
-    int rc = 0;
-    checkpoint_step_folder(root, newest, folder, sizeof folder);
-    if (checkpoint_manifest_read(&there, folder) != 0) {
-        fail_clear(); /* damaged: of nobody */
-        return 0;
-    }
+    int rc = read_newest(&there, root, steps, n);
+    if (rc != 0)
+        return rc;
     checkpoint_ask_terms(job, point, &here);
     const struct checkpoint_term *mine = checkpoint_terms_differ(&there.terms, &here);
     const char *its = mine ? checkpoint_terms_get(&there.terms, mine->name) : NULL;
@@ -242,9 +254,10 @@ static int check_empty(const struct job *job, const struct point *point, int64_t
     checkpoint_ask_root(job, point, root, sizeof root);
     int n = checkpoint_steps(root, &steps);
     newest = n > 0 ? steps[n - 1] : -1;
+    int rc = n > 0 && newest <= start ? check_same(job, point, root, steps, n) : 0;
     free(steps);
     if (newest <= start)
-        return newest < 0 ? 0 : check_same(job, point, root, newest);
+        return rc;
     return fail(FAIL_USAGE,
                 "--checkpoint-dir: %s holds checkpoints up to step %lld, and this study begins at "
                 "step %lld: take an empty folder, or --resume-from %s",
@@ -333,6 +346,7 @@ static int check_source(const struct job *job, int64_t *start)
         rc = checkpoint_source_open(&source, job->study.resume_from, &terms, job->rank, job->world);
         if (rc == 0 && job->study.validate && i == 0)
             rc = checkpoint_source_verify(&source, job->rank, job->size, job->world);
+        rc = checkpoint_source_offer(rc, &source);
         *start = source.manifest.step;
         checkpoint_source_close(&source);
         TRY(rc);

@@ -33,8 +33,7 @@ out:
     return rc;
 }
 
-/* The same sentence, and the way out that there is. */
-static int offer(int rc, const struct checkpoint_source *source)
+int checkpoint_source_offer(int rc, const struct checkpoint_source *source)
 {
     char why[800];
     if (rc != FAIL_FILE || source->previous[0] == '\0')
@@ -74,7 +73,7 @@ int checkpoint_source_open(struct checkpoint_source *source, const char *from,
         text = must_alloc((size_t)found.bytes, 1);
     TRY(agree_broadcast(text, found.bytes, 0, comm));
     rc = checkpoint_manifest_parse(&source->manifest, text, source->folder);
-    TRY(agree_quietly(offer(rc, source), comm));
+    TRY(agree_quietly(rc, comm));
     rc = agree_quietly(checkpoint_terms_compare(&source->manifest.terms, terms, source->folder),
                        comm);
 out:
@@ -86,7 +85,7 @@ int checkpoint_source_verify(const struct checkpoint_source *source, int rank, i
                              const void *comm)
 {
     int rc = checkpoint_verify(source->folder, &source->manifest, rank, size);
-    return agree_quietly(offer(rc, source), comm);
+    return agree_named(rc, comm);
 }
 
 void checkpoint_source_close(struct checkpoint_source *source)
@@ -207,9 +206,10 @@ out:;
                                          .upload_ns = l.upload_ns,
                                          .total_ns = units_now_ns() - begin,
                                          .bytes = times->bytes,
-                                         .direct = checkpoint_reader_is_direct(l.reader)};
+                                         .direct = checkpoint_reader_is_direct(l.reader),
+                                         .damaged = checkpoint_reader_damaged(l.reader)};
     checkpoint_reader_close(l.reader);
     free(values);
     free(copy);
-    return offer(rc, source);
+    return rc;
 }

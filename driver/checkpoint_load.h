@@ -23,18 +23,21 @@ struct checkpoint_source {
 
 /*
  * Collective over `comm`: what `given` (a step's folder, or one of steps) means. `terms` that differ are
- * FAIL_USAGE. What cannot be read is FAIL_FILE, and the one before is offered.
+ * FAIL_USAGE. What cannot be read is FAIL_FILE; source->manifest.damaged on all ranks where it is damaged.
  */
 int checkpoint_source_open(struct checkpoint_source *source, const char *given,
                            const struct checkpoint_terms *terms, int rank, const void *comm);
 /* Read and verify all of it, each rank its part of the files. Collective. */
 int checkpoint_source_verify(const struct checkpoint_source *source, int rank, int size,
                              const void *comm);
+/* Of a failure with this source, the same on all ranks: the sentence again, and the way out that there is. */
+int checkpoint_source_offer(int rc, const struct checkpoint_source *source);
 void checkpoint_source_close(struct checkpoint_source *source); /* safe on a zeroed struct */
 
 struct checkpoint_loaded {
     int64_t read_ns, verify_ns, recut_ns, upload_ns, total_ns, bytes;
     bool direct;
+    bool damaged; /* why it failed: this rank has proof of it */
 };
 
 /* This rank's state; local (agree afterwards). */

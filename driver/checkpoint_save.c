@@ -71,9 +71,10 @@ static void clear(const struct saver *s, const struct saver_slot *slot)
 int saver_prepare(struct saver *s, struct saver_slot *slot)
 {
     int rc = make_folder(slot);
-    clear(
-        s,
-        slot); /* of a lost save, where the folder was not there when its files were to be dropped */
+    /* Of a lost save, where the folder was not there when its files were to be dropped. Behind mkdir, which asks the
+     * server: a client that remembers the folder as gone would find nothing to remove in it. */
+    if (rc == 0)
+        clear(s, slot);
     if (s->config.shared) {
         TRY(agree_quietly(rc, s->config.parent));
         rc = create_shared(s, slot);

@@ -23,7 +23,8 @@
  * each has the same view of what was published or lost, and an ended save's numbers are final.
  *
  * A save that fails on any rank is dropped on all; the last published one stays the newest; that is said
- * once, by the rank that failed.
+ * by the rank that failed. So is it when no slot can be made ready. Behind a failure that was said others are only
+ * counted, until a save is published: the next failure is news again.
  *
  * Where ranks do not see one folder (node-local storage), notes travel by MPI at the next poll, as trainers
  * do that finish saves at step boundaries, and the folders of the others are renamed by their own ranks when
@@ -105,10 +106,10 @@ struct saver {
     int held;                        /* rank 0: the folder, which is nobody else's meanwhile; -1 */
     bool sees_root;                  /* this rank sees the folder of rank 0 */
     bool apart;                      /* some rank does not */
-    bool said;                       /* a failed save has been spoken of */
+    bool said;                       /* a failure has been, and no save published since */
     int64_t host_bytes;              /* staging memory of all ranks of the host */
     char file_system[16];
-    int64_t failures;
+    int64_t failures;                /* saves lost, or skipped when due */
     int64_t n_published, *published; /* steps, ascending */
 };
 
@@ -135,7 +136,7 @@ bool saver_can_call(const struct saver *saver);
 
 /*
  * Collective, when a save is due, nothing is under way and no slot is ready: their files could not be made, for
- * want of room as a rule. They are tried again.
+ * want of room as a rule. They are tried again; a save that is skipped for it is a failure.
  */
 int saver_make_room(struct saver *saver);
 

@@ -105,6 +105,7 @@ static void published(struct saver *s, struct saver_slot *slot, int64_t complete
 {
     s->published = must_grow(s->published, (size_t)s->n_published + 1, sizeof *s->published);
     s->published[s->n_published++] = slot->step;
+    s->said = false; /* the next failure is news again */
     publish_apart(s, slot);
     slot->complete_ns = complete_ns;
     slot->state = SAVE_PUBLISHED;
@@ -112,7 +113,7 @@ static void published(struct saver *s, struct saver_slot *slot, int64_t complete
         checkpoint_writer_call(s->writer, prune, s);
 }
 
-/* ---- failure: said once, by the rank that failed ---- */
+/* ---- failure: said by the rank that failed ---- */
 
 static int lose(struct saver *s, struct saver_slot *slot, const char *why)
 {
@@ -165,27 +166,31 @@ static int move_on(struct saver *s, struct saver_slot *slot, const int64_t *view
     return 0;
 }
 
-/* What cannot be made ready is a save that will not be: the job goes on without. */
-static int make_ready(struct saver *s, struct saver_slot *slot)
+/* What cannot be made ready is no failure yet: the other slot may be, and it is tried again when a save is due. */
+static int make_ready(struct saver *s, struct saver_slot *slot, bool *failed)
 {
     int rc = saver_prepare(s, slot);
-    if (rc == 0 || rc == FAIL_COMM)
-        return rc;
-    s->failures++;
-    if (!s->said && s->plan->layout.rank == 0)
+    *failed |= rc != 0;
+    return rc == FAIL_COMM ? rc : 0;
+}
+
+/* Of slots that could not be made ready, when that leaves none. */
+static void say_none_ready(struct saver *s)
+{
+    bool none = !saver_can_call(s) && saver_under_way(s) == 0;
+    if (none && !s->said && s->plan->layout.rank == 0)
         fprintf(stderr,
                 "scalestudy: %s: no checkpoint is made ready, training goes on, what was published "
-                "stays "
-                "and the next is tried when it is due\n",
+                "stays and the next is tried when it is due\n",
                 fail_message());
-    s->said = true;
+    s->said |= none;
     fail_clear();
-    return 0;
 }
 
 int saver_advance(struct saver *s, bool prepare, int *ended)
 {
     int64_t views[SAVER_SLOTS * VIEWS];
+    bool failed = false;
     int rc = 0;
     if (ended != NULL)
         *ended = -1;
@@ -194,10 +199,12 @@ int saver_advance(struct saver *s, bool prepare, int *ended)
         bool free_now = slot->state == SAVE_PUBLISHED || slot->state == SAVE_LOST;
         if (prepare && free_now) {
             slot->state = SAVE_FREE;
-            TRY(make_ready(s, slot));
+            TRY(make_ready(s, slot, &failed));
         }
         look(s, slot, views + (ptrdiff_t)i * VIEWS);
     }
+    if (failed)
+        say_none_ready(s);
     if (saver_under_way(s) == 0)
         return 0;
     TRY(bring_together(s, views, s->n_slots * VIEWS));
@@ -215,14 +222,14 @@ out:
 
 int saver_make_room(struct saver *s)
 {
-    int64_t lost = s->failures;
+    bool failed = false;
     int rc = 0;
     for (int i = 0; i < s->n_slots && !saver_can_call(s); i++)
-        if (s->slot[i].state == SAVE_FREE) {
-            TRY(make_ready(s, &s->slot[i]));
-            s->said = s->said && s->slot[i].state != SAVE_READY; /* the next time is news again */
-        }
-    s->failures = lost + !saver_can_call(s);
+        if (s->slot[i].state == SAVE_FREE)
+            TRY(make_ready(s, &s->slot[i], &failed));
+    if (failed)
+        say_none_ready(s);
+    s->failures += !saver_can_call(s);
 out:
     return rc;
 }

@@ -47,8 +47,10 @@ void checkpoint_section_row(const struct saver *saver, int index, struct checkpo
 
 /* Resume: the state of --resume-from into the executor; a row of `checkpoints`. Collective. */
 int checkpoint_resume(const struct checkpoint_section *section);
-int checkpoint_resume_at(const struct checkpoint_section *section,
-                         const char *folder); /* of a step */
+/* Of a step; *damaged: it failed, and some rank has proof that this is why. What the system would not give is
+ * tried again first, in all of these. */
+int checkpoint_resume_at(const struct checkpoint_section *section, const char *folder,
+                         bool *damaged);
 int checkpoint_resume_again(
     void *section); /* the same once more, without a row; struct measure.again */
 

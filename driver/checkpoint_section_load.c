@@ -10,6 +10,7 @@
 #include "driver/point_row.h"
 
 enum { LOAD_AGAIN = -1, LOAD_RESUME, LOAD_END }; /* `save` of their rows; again has none */
+enum { TRIES = 3, PAUSE_NS = 200000000 };
 
 static void add_restore(struct record_point *local, const struct checkpoint_source *source,
                         const struct checkpoint_loaded *loaded, int rank, int index)
@@ -51,44 +52,80 @@ static void say_resumed(const struct measure *m, const struct checkpoint_source 
     fflush(stdout);
 }
 
-static int load_from(const struct checkpoint_section *of, const char *root, int index)
+/* A rank that has proof speaks before one that could not look. */
+static int agree_loaded(int rc, const struct checkpoint_loaded *loaded, const void *parent,
+                        bool *damaged)
 {
-    struct checkpoint_source source;
+    int proved = agree_named(loaded->damaged ? rc : 0, parent);
+    *damaged = proved == FAIL_FILE;
+    return proved != 0 ? proved : agree_named(rc, parent);
+}
+
+static int try_load(const struct checkpoint_section *of, const char *root, int index,
+                    struct checkpoint_source *source, bool *damaged)
+{
     struct checkpoint_loaded loaded;
     struct checkpoint_terms terms;
     const struct measure *m = of->measure;
     int rc = 0;
     checkpoint_ask_terms(of->job, of->point, &terms);
-    TRY(checkpoint_source_open(&source, root, &terms, m->layout->rank, m->parent));
+    rc = checkpoint_source_open(source, root, &terms, m->layout->rank, m->parent);
+    *damaged = rc != 0 && source->manifest.damaged;
+    TRY(rc);
     TRY(agree_barrier(m->parent)); /* all read at once */
-    rc = checkpoint_load(m->execute, &source, &loaded);
-    TRY(agree_quietly(rc, m->parent));
+    rc = checkpoint_load(m->execute, source, &loaded);
+    TRY(agree_loaded(rc, &loaded, m->parent, damaged));
     if (index != LOAD_AGAIN)
-        add_restore(&of->measure->local, &source, &loaded, m->layout->rank, index);
+        add_restore(&of->measure->local, source, &loaded, m->layout->rank, index);
     if (index == LOAD_RESUME)
-        say_resumed(m, &source);
+        say_resumed(m, source);
 out:
+    return rc;
+}
+
+/* `damaged` NULL: who asks has no other. */
+static int load_from(const struct checkpoint_section *of, const char *root, int index,
+                     bool *damaged)
+{
+    struct checkpoint_source source;
+    bool proved = false;
+    int rc = 0;
+    for (int i = 0; i < TRIES; i++) {
+        if (i > 0) {
+            checkpoint_source_close(&source);
+            fail_clear();
+            units_sleep_ns(PAUSE_NS);
+        }
+        rc = try_load(of, root, index, &source, &proved);
+        if (rc != FAIL_FILE || proved)
+            break;
+    }
+    if (damaged != NULL)
+        *damaged = proved;
+    else
+        rc = checkpoint_source_offer(rc, &source);
     checkpoint_source_close(&source);
     return rc;
 }
 
 int checkpoint_resume(const struct checkpoint_section *section)
 {
-    return load_from(section, section->job->study.resume_from, LOAD_RESUME);
+    return load_from(section, section->job->study.resume_from, LOAD_RESUME, NULL);
 }
 
 int checkpoint_resume_again(void *section)
 {
     const struct checkpoint_section *of = section;
-    return load_from(of, of->job->study.resume_from, LOAD_AGAIN);
+    return load_from(of, of->job->study.resume_from, LOAD_AGAIN, NULL);
 }
 
-int checkpoint_resume_at(const struct checkpoint_section *section, const char *folder)
+int checkpoint_resume_at(const struct checkpoint_section *section, const char *folder,
+                         bool *damaged)
 {
-    return load_from(section, folder, LOAD_RESUME);
+    return load_from(section, folder, LOAD_RESUME, damaged);
 }
 
 int checkpoint_read_back(const struct checkpoint_section *section, const char *root)
 {
-    return load_from(section, root, LOAD_END);
+    return load_from(section, root, LOAD_END, NULL);
 }

@@ -32,13 +32,13 @@ out:
     return rc;
 }
 
-/* One that cannot be read, and what is done about it. */
-static void say_damaged(const struct full_run *x)
+/* Of one that is damaged, when another has been loaded. */
+static void say_damaged(const struct full_run *x, const char *why, int64_t step)
 {
     char words[1200];
     if (!full_run_is_first(x))
         return;
-    snprintf(words, sizeof words, "%s: the run goes on with that one", fail_message());
+    snprintf(words, sizeof words, "%s; the run goes on with step %lld", why, (long long)step);
     fprintf(stderr, "scalestudy: %s\n", words);
     point_event(x->at->rows, "fault", units_now_ns() - x->at->job->t0_ns, words);
 }
@@ -50,39 +50,68 @@ static int set_aside(const struct full_run *x, const int64_t *steps, int n)
     for (int i = 0; i < n; i++)
         if (!checkpoint_set_aside(x->root, steps[i]))
             rc = fail(FAIL_FILE,
-                      "run: step %lld in %s cannot be read, and not be renamed: remove it, and "
-                      "--resume goes on",
-                      (long long)steps[i], x->root);
+                      "run: step %lld in %s is damaged, and cannot be renamed: make it "
+                      "damaged-%010lld, and --resume goes on",
+                      (long long)steps[i], x->root, (long long)steps[i]);
     return agree_quietly(rc, x->m->parent);
 }
 
-/* A damaged checkpoint does not end a run that nobody watches. Where none can be read, as behind a disk that is not
- * there, all stay as they are. */
+enum { WHY = 1024 }; /* bytes of a sentence */
+
+/* A damaged checkpoint does not end a run that nobody watches; one that may be whole, and is not given by the
+ * system, does, since what it trained would be lost. Where none can be read, as behind a disk that is not there,
+ * all stay as they are. */
 static int load_own(const struct full_run *x, const struct checkpoint_section *section,
                     const int64_t *steps, int n)
 {
-    char folder[CHECKPOINT_PATH];
-    int rc = 0, i = n;
+    char folder[CHECKPOINT_PATH], (*why)[WHY] = NULL;
+    int rc = 0, i = n, bad = 0;
+    bool damaged = false;
     do {
-        if (rc != 0)
-            say_damaged(x);
         fail_clear();
         checkpoint_step_folder(x->root, steps[--i], folder, sizeof folder);
-        rc = checkpoint_resume_at(section, folder);
-    } while (rc == FAIL_FILE && i > 0);
-    return rc != 0 ? rc : set_aside(x, steps + i + 1, n - i - 1);
+        rc = checkpoint_resume_at(section, folder, &damaged);
+        if (rc == 0 || !damaged)
+            break;
+        why = must_grow(why, (size_t)bad + 1, sizeof *why);
+        snprintf(why[bad++], WHY, "%s", fail_message());
+    } while (i > 0);
+    if (rc != 0 && damaged && n > 1) {
+        fail_clear();
+        rc = fail(FAIL_FILE, "%.700s; none of the %d checkpoints in %s can be read", why[0], n,
+                  x->root);
+    }
+    TRY(rc);
+    TRY(set_aside(x, steps + i + 1, bad));
+    for (int k = 0; k < bad; k++)
+        say_damaged(x, why[k], steps[i]);
+out:
+    free(why);
+    return rc;
 }
 
-/* What was saved is elsewhere, or gone: to begin again in the same study would only look like going on. */
-static int none_there(const struct full_run *x)
+/* What was saved is elsewhere, or gone: to begin again in the same study, or to go on with what another run has
+ * saved, would only look like going on. What the log says was published last is there, or a later one, or was
+ * set aside. */
+static int check_whose(const struct full_run *x, int64_t newest)
 {
-    if (!x->ask.saves || x->past.saved == 0)
+    long long saved = x->past.saved;
+    if (!x->ask.saves || saved == 0 || newest >= saved)
+        return 0;
+    if (newest < 0)
+        return fail(
+            FAIL_FILE,
+            "run: %s holds no checkpoint, and this run has published that of step %lld: give the "
+            "folder where it saved, or begin another study with another --out",
+            x->root, saved);
+    if (checkpoint_is_aside(x->root, saved))
         return 0;
     return fail(
         FAIL_FILE,
-        "run: %s holds no checkpoint, and this run has published that of step %lld: give the "
-        "folder where it saved, or begin another study with another --out",
-        x->root, (long long)x->past.saved);
+        "run: %s holds checkpoints up to step %lld, and this run has published that of step %lld: "
+        "give the folder where it saved, or, where that one was removed, mkdir %s/damaged-%010lld "
+        "to go on without it",
+        x->root, (long long)newest, saved, x->root, saved);
 }
 
 int full_run_load(struct full_run *x)
@@ -92,8 +121,9 @@ int full_run_load(struct full_run *x)
     int64_t begin, *steps = NULL;
     int rc = 0, n;
     TRY(own_steps(x, &steps, &n));
-    if (n == 0)
-        TRY(none_there(x));
+    if (full_run_is_first(x)) /* who reads the log sees the folder */
+        rc = check_whose(x, n > 0 ? steps[n - 1] : -1);
+    TRY(agree_quietly(rc, x->m->parent));
     if (n == 0 && job->study.resume_from[0] == '\0')
         goto out;
     full_run_say(x, "load", 0);

@@ -12,8 +12,10 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/units.h"
 
 enum { MANIFEST_MOST = 1 << 30 };
+enum { TRIES = 3, PAUSE_NS = 100000000 }; /* of what the system would not give */
 
 void checkpoint_step_folder(const char *root, int64_t step, char *out, size_t size)
 {
@@ -173,12 +175,23 @@ bool checkpoint_set_aside(const char *root, int64_t step)
         snprintf(name, sizeof name, i == 0 ? "damaged-%010lld" : "damaged-%010lld.%d",
                  (long long)step, i);
         checkpoint_path(to, sizeof to, root, name);
-        if (rename(from, to) == 0)
-            return checkpoint_sync_folder(root) == 0;
+        if (rename(from, to) == 0) {
+            (void)checkpoint_sync_folder(root); /* lost by a crash, it would be renamed again */
+            return true;
+        }
         if (errno != ENOTEMPTY && errno != EEXIST)
             break;
     }
     return errno == ENOENT; /* another rank was faster */
+}
+
+bool checkpoint_is_aside(const char *root, int64_t step)
+{
+    char path[CHECKPOINT_PATH], name[40];
+    struct stat found;
+    snprintf(name, sizeof name, "damaged-%010lld", (long long)step);
+    checkpoint_path(path, sizeof path, root, name);
+    return stat(path, &found) == 0;
 }
 
 void checkpoint_prune(const char *root, int64_t keep)
@@ -193,28 +206,41 @@ void checkpoint_prune(const char *root, int64_t keep)
     free(steps);
 }
 
+/* 0 or an errno. */
+static int read_text(const char *path, char **text)
+{
+    struct stat found;
+    FILE *file = fopen(path, "r");
+    if (file == NULL)
+        return errno;
+    int code = fstat(fileno(file), &found) == 0 ? 0 : errno;
+    size_t size = code == 0 && found.st_size < MANIFEST_MOST ? (size_t)found.st_size : 0;
+    *text = must_alloc(size + 1, 1);
+    errno = 0;
+    if (fread(*text, 1, size, file) < size && ferror(file))
+        code = errno != 0 ? errno : EIO;
+    fclose(file);
+    if (code != 0) {
+        free(*text);
+        *text = NULL;
+    }
+    return code;
+}
+
 int checkpoint_manifest_text(const char *folder, char **text)
 {
     char path[CHECKPOINT_PATH + 32];
-    struct stat found;
+    int code = 0;
     *text = NULL;
     checkpoint_path(path, sizeof path, folder, "manifest.json");
-    FILE *file = fopen(path, "r");
-    if (file == NULL || fstat(fileno(file), &found) != 0) {
-        int code = errno;
-        if (file != NULL)
-            fclose(file);
-        return fail(FAIL_FILE, "checkpoint: cannot read %s: %s", path, strerror(code));
+    for (int i = 0; i < TRIES; i++) {
+        if (i > 0)
+            units_sleep_ns(PAUSE_NS);
+        code = read_text(path, text);
+        if (code == 0)
+            return 0;
     }
-    size_t size = found.st_size > 0 && found.st_size < MANIFEST_MOST ? (size_t)found.st_size : 0;
-    *text = must_alloc(size + 1, 1);
-    size_t got = fread(*text, 1, size, file);
-    fclose(file);
-    if (got == size && size > 0)
-        return 0;
-    free(*text);
-    *text = NULL;
-    return fail(FAIL_FILE, "checkpoint: %s is empty, cut off or too long for a manifest", path);
+    return fail(FAIL_FILE, "checkpoint: cannot read %s: %s", path, strerror(code));
 }
 
 int checkpoint_manifest_read(struct checkpoint_manifest *out, const char *folder)

@@ -292,8 +292,9 @@ int checkpoint_manifest_parse(struct checkpoint_manifest *out, const char *text,
     if (format == NULL || strcmp(format, format_name) != 0)
         rc = fail(FAIL_FILE, "checkpoint: %s/manifest.json is damaged, or no checkpoint", folder);
     else if (version > FORMAT_VERSION)
-        rc = fail(FAIL_FILE, "checkpoint: %s is of version %lld and this program reads %d", folder,
-                  (long long)version, FORMAT_VERSION);
+        rc = fail(FAIL_ABSENT,
+                  "checkpoint: %s is of version %lld and this program reads %d: take a newer build",
+                  folder, (long long)version, FORMAT_VERSION);
     else if (!has_hash || content_hash(root) != expected || !read_root(root, out))
         rc = fail(FAIL_FILE,
                   "checkpoint: %s/manifest.json is damaged: its content has another "
@@ -302,6 +303,7 @@ int checkpoint_manifest_parse(struct checkpoint_manifest *out, const char *text,
     json_decref(root);
     if (rc != 0)
         checkpoint_manifest_release(out);
+    out->damaged = rc == FAIL_FILE;
     return rc;
 }
 

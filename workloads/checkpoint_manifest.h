@@ -43,6 +43,7 @@ struct checkpoint_manifest {
     struct checkpoint_small small; /* of rank 0 */
     struct checkpoint_terms terms; /* must be the same */
     struct checkpoint_terms about; /* need not be: layout, dtype, device, mode, ... */
+    bool damaged;                  /* could not be read, and its own bytes say so */
 };
 void checkpoint_manifest_release(struct checkpoint_manifest *manifest); /* safe on zeroed */
 
@@ -56,12 +57,16 @@ char *checkpoint_shard_text(const struct checkpoint_entry *entry);
 int checkpoint_publish(const char *root, const char *folder, const struct checkpoint_manifest *head,
                        const char *const *texts, int n, char *why, size_t why_size);
 
-/* Read and check D/step-N/manifest.json. Names what is missing or damaged. */
+/*
+ * Read and check D/step-N/manifest.json. Names what is missing or damaged: FAIL_FILE, with out->damaged where
+ * the content proves it and not where the system would not give it. FAIL_ABSENT: of a newer version.
+ */
 int checkpoint_manifest_read(struct checkpoint_manifest *out, const char *folder);
 /* The same from a text; `folder` is for sentences. */
 int checkpoint_manifest_parse(struct checkpoint_manifest *out, const char *text,
                               const char *folder);
-/* malloc'd content of the manifest file, so that one rank can read it for all. */
+/* malloc'd content of the manifest file, so that one rank can read it for all; empty or cut off as it may be. What
+ * the system would not give is tried again. */
 int checkpoint_manifest_text(const char *folder, char **text);
 
 /* ---- folders ---- */
@@ -87,6 +92,7 @@ void checkpoint_remove(const char *folder);
 /* A published step that cannot be read becomes D/damaged-N: no checkpoint, and not in the way of the next save
  * of that step. By any rank that sees it, any number of them at once; false: it is still there. */
 bool checkpoint_set_aside(const char *root, int64_t step);
+bool checkpoint_is_aside(const char *root, int64_t step); /* it was */
 
 /* Remove all but the newest `keep` published steps (0: keep all). */
 void checkpoint_prune(const char *root, int64_t keep);

@@ -14,6 +14,7 @@
 #include "workloads/checkpoint_pipe.h"
 
 enum { WINDOWS = 8, WINDOW_BYTES = 4 << 20, READ_BYTES = 4 << 20 };
+enum { TRIES = 3, PAUSE_NS = 100000000 }; /* of a file that is missing */
 
 /* Bytes [begin, begin + bytes) of an array of an entry, both aligned. */
 struct window {
@@ -45,7 +46,7 @@ struct checkpoint_reader {
     int64_t n_segments, capacity, uses;
     struct checkpoint_times times;
     unsigned long aio;
-    bool direct;
+    bool direct, damaged;
 };
 
 /* ---- files ---- */
@@ -55,7 +56,7 @@ static void path_of(const struct checkpoint_reader *r, int entry, char *out, siz
     snprintf(out, size, "%s/%s", r->folder, r->manifest->entry[entry].file);
 }
 
-static int check_frame(const struct checkpoint_reader *r, int entry, const char *path)
+static int check_frame(struct checkpoint_reader *r, int entry, const char *path)
 {
     const struct checkpoint_manifest *m = r->manifest;
     const struct checkpoint_entry *e = &m->entry[entry];
@@ -69,6 +70,7 @@ static int check_frame(const struct checkpoint_reader *r, int entry, const char 
     free(places);
     if (rc != 0)
         return rc;
+    r->damaged = bytes != e->file_bytes || frame != e->frame;
     if (bytes != e->file_bytes)
         return fail(FAIL_FILE, "checkpoint: %s has %lld bytes, and %lld were saved", path,
                     (long long)bytes, (long long)e->file_bytes);
@@ -80,20 +82,38 @@ static int check_frame(const struct checkpoint_reader *r, int entry, const char 
     return 0;
 }
 
+/* There, and as long as it was. A folder that is not there is a disk that is away, not damage. */
+static int check_size(struct checkpoint_reader *r, int entry, const char *path)
+{
+    int64_t bytes = r->manifest->entry[entry].file_bytes;
+    struct stat found, folder;
+    int code = stat(path, &found) == 0 ? 0 : errno;
+    for (int i = 1; i < TRIES && code != 0; i++) {
+        units_sleep_ns(PAUSE_NS);
+        code = stat(path, &found) == 0 ? 0 : errno;
+    }
+    if (code != 0) {
+        r->damaged = code == ENOENT && stat(r->folder, &folder) == 0;
+        return fail(FAIL_FILE, "checkpoint: %s %s: %s", path,
+                    code == ENOENT ? "is missing" : "cannot be looked at", strerror(code));
+    }
+    r->damaged = found.st_size != bytes;
+    if (found.st_size != bytes)
+        return fail(FAIL_FILE, "checkpoint: %s has %lld bytes, and %lld were saved", path,
+                    (long long)found.st_size, (long long)bytes);
+    return 0;
+}
+
 static int open_entry(struct checkpoint_reader *r, int entry)
 {
     struct open_file *file = &r->file[entry];
     char path[CHECKPOINT_PATH + 64];
-    struct stat found;
     if (file->is_open)
         return 0;
     path_of(r, entry, path, sizeof path);
-    if (stat(path, &found) != 0)
-        return fail(FAIL_FILE, "checkpoint: %s is missing: %s", path, strerror(errno));
-    if (found.st_size != r->manifest->entry[entry].file_bytes)
-        return fail(FAIL_FILE, "checkpoint: %s has %lld bytes, and %lld were saved", path,
-                    (long long)found.st_size, (long long)r->manifest->entry[entry].file_bytes);
-    int rc = check_frame(r, entry, path);
+    int rc = check_size(r, entry, path);
+    if (rc == 0)
+        rc = check_frame(r, entry, path);
     if (rc != 0)
         return rc;
     int code = checkpoint_pipe_open(&file->pipe, path, false, r->direct, &r->aio);
@@ -190,6 +210,7 @@ static int verify(struct checkpoint_reader *r, int entry, int array, int part, c
     r->file[entry].verified[at] = hash == e->hash[at];
     if (hash == e->hash[at])
         return 0;
+    r->damaged = true;
     return fail(FAIL_FILE,
                 "checkpoint: %s/%s: %s of %s is corrupt: its hash is %016" PRIx64
                 ", saved was %016" PRIx64,
@@ -321,6 +342,11 @@ void checkpoint_reader_close(struct checkpoint_reader *r)
 const struct checkpoint_times *checkpoint_reader_times(const struct checkpoint_reader *r)
 {
     return &r->times;
+}
+
+bool checkpoint_reader_damaged(const struct checkpoint_reader *r)
+{
+    return r->damaged;
 }
 
 bool checkpoint_reader_is_direct(const struct checkpoint_reader *r)

@@ -8,7 +8,8 @@
  * file system has it, so it is storage that is read.
  *
  * Failures name file and tensor: FAIL_FILE for a missing, short, foreign or corrupt file, for a part
- * whose hash is another, for elements that no file holds.
+ * whose hash is another, for elements that no file holds, for what the system would not give. Only a size, a
+ * hash, or a file that stays away from a folder that is there, prove that a checkpoint is damaged.
  */
 #ifndef WORKLOADS_CHECKPOINT_READ_H
 #define WORKLOADS_CHECKPOINT_READ_H
@@ -36,6 +37,7 @@ int checkpoint_reader_piece(struct checkpoint_reader *reader, int array, const s
                             const struct plan_piece *piece, float *out);
 
 const struct checkpoint_times *checkpoint_reader_times(const struct checkpoint_reader *reader);
+bool checkpoint_reader_damaged(const struct checkpoint_reader *reader); /* that was proved */
 bool checkpoint_reader_is_direct(
     const struct checkpoint_reader *reader); /* all files read so far */
 

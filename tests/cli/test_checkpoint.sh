@@ -93,6 +93,8 @@ done
 check "and steps differ" bash -c "! cmp -s -i $begin M-staged/step-*2/rank-00000.h5 M-staged/step-*4/rank-00000.h5"
 check "what a run does not measure is neither found nor not" grep -qE '"detectable": ?null' <("$report" m-staged.h5 --json)
 mv M-staged other # saves of another model
+cp -r other torn && truncate -s 0 torn/step-0000000004/manifest.json
+cp -r torn unknown && truncate -s 0 unknown/step-0000000002/manifest.json
 rm -rf M-*
 
 # ---- resume: the same layout, others ----
@@ -147,6 +149,10 @@ ask 8 "is no checkpoint" mpi 1 "$study" "${one[@]}" --resume-from .
 ask 8 "cannot read nowhere" mpi 1 "$study" "${one[@]}" --resume-from nowhere
 ask 6 "other holds checkpoints of another study, whose layers is 1 and that of this one is 2" mpi 1 "$study" "${one[@]}" \
     --resume-from D --checkpoint-dir other
+ask 6 "torn holds checkpoints of another study, whose layers is 1 and that of this one is 2" mpi 1 "$study" "${one[@]}" \
+    --resume-from D --checkpoint-dir torn # its newest says nothing
+ask 6 "unknown holds checkpoints up to step 4, and not one whose manifest can be read" mpi 1 "$study" "${one[@]}" \
+    --resume-from D --checkpoint-dir unknown
 ask 6 "holds checkpoints up to step" mpi 1 "$study" "${one[@]}" --checkpoint-dir D
 ask 6 "wanted --checkpoint-dir" "$study" "${two[@]}" --checkpoint-mode lazy
 ask 6 "--checkpoint-every: wanted --checkpoint-dir" "$study" "${two[@]}" --checkpoint-every 5
@@ -182,6 +188,8 @@ damaged 8 "rank-00000.h5 has 70000 bytes, and" truncate -s 70000 rank-00000.h5
 damaged 8 "rank-00001.h5 is missing" rm rank-00001.h5
 damaged 8 "rank-00001.h5" cp ../"$previous"/rank-00001.h5 .
 damaged 8 "manifest.json is damaged" flip manifest.json 3000
+damaged 8 "manifest.json is damaged, or no checkpoint; the one before is there: --resume-from COPY/$previous" truncate -s 0 manifest.json
+damaged 5 "is of version 2 and this program reads 1: take a newer build" sed -i 's/"version": 1/"version": 2/' manifest.json
 damaged 0 "" rm manifest.json # no longer a checkpoint: the one before is the newest
 ask 0 "" mpi 1 "$study" "${one[@]}" --resume-from "D/$previous" --validate
 answers

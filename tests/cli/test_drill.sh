@@ -103,15 +103,42 @@ cp -r none.h5.parts begun.h5.parts && sed -i '/ start-up /d' begun.h5.parts/run.
 run mpi 2 "$study" "${goes_on[@]}" --checkpoint-dir none --out begun.h5
 expect_exit 6
 expect_stderr "none holds checkpoints up to step $at, and this study begins at step 0"
-# Its newest cannot be read: the one before is taken, and what it began with once is no longer asked for.
 kept=$(ls none)
+# Of the same training, and not as far as it came: another run's. Where its own was set aside once, it goes on.
+cp -r none.h5.parts lower.h5.parts && mkdir lower && cp -r "none/$kept" lower/step-0000000001
+run mpi 2 "$study" "${goes_on[@]}" --checkpoint-dir lower --out lower.h5
+expect_exit 8
+expect_stderr "lower holds checkpoints up to step 1, and this run has published that of step $at: give the folder" \
+    "mkdir lower/damaged-${kept#step-} to go on without it"
+mkdir "lower/damaged-${kept#step-}"
+run mpi 2 "$study" "${goes_on[@]}" --checkpoint-dir lower --out lower.h5
+expect_exit 0
+expect_stdout "resumed from lower/step-0000000001: step $at,"
+# Its newest may be whole, and is not given by the system, or is of a newer program: none is set aside for that.
 cp -r "none/$kept" none/step-0000000099
-truncate -s 1000 none/step-0000000099/rank-00001.h5
+ln -sf rank-00001.h5 none/step-0000000099/rank-00001.h5
+run mpi 2 "$study" "${goes_on[@]}" --checkpoint-dir none --out none.h5
+expect_exit 8
+expect_stderr "none/step-0000000099/rank-00001.h5 cannot be looked at: "
+check "one rank speaks" test "$(without_launcher | wc -l)" -eq 1
+sed 's/"version": 1/"version": 2/' "none/$kept/manifest.json" >none/step-0000000099/manifest.json
+run mpi 2 "$study" "${goes_on[@]}" --checkpoint-dir none --out none.h5
+expect_exit 5
+expect_stderr "none/step-0000000099 is of version 2 and this program reads 1"
+check "nothing is set aside" test "$(ls none)" = "$kept
+step-0000000099"
+# Its newest two are damaged: the one before is taken, and what it began with once is no longer asked for.
+truncate -s 0 none/step-0000000099/manifest.json
+cp -r "none/$kept" none/step-0000000098
+truncate -s 1000 none/step-0000000098/rank-00001.h5
 run mpi 2 "$study" "${goes_on[@]}" --checkpoint-dir none --out none.h5 --resume-from none/step-0000000000
 expect_exit 0
-expect_stderr "none/step-0000000099/rank-00001.h5 has 1000 bytes" "the run goes on with that one"
+expect_stderr "none/step-0000000098/rank-00001.h5 has 1000 bytes" " were saved; the run goes on with step $at" \
+    "none/step-0000000099/manifest.json is damaged, or no checkpoint; the run goes on with step $at"
+check "each is said once" test "$(without_launcher | wc -l)" -eq 2
 expect_stdout "resumed from none/$kept: step $at,"
-check "the damaged one is set aside" test "$(ls none)" = "damaged-0000000099
+check "the damaged ones are set aside" test "$(ls none)" = "damaged-0000000098
+damaged-0000000099
 $kept"
 check "no step, no loss: $(loss "$scratch/stdout")" test "$(loss "$scratch/stdout")" = -
 check "nothing is said of saves that were not due" test "$(grep -c 'no save was due' "$scratch/stdout")" -eq 0

@@ -110,6 +110,30 @@ static void test_quiet(void)
     fail_clear();
 }
 
+/* Who failed is in the sentence of all, where not all failed alike. */
+static void test_named(void)
+{
+    char text[256], expected[64];
+    fail_clear();
+    if (rank == size - 1)
+        fail(FAIL_FILE, "a file");
+    capture_begin();
+    CHECK_EQ(agree_named(rank == size - 1 ? FAIL_FILE : 0, &world), FAIL_FILE);
+    capture_end(text, sizeof text);
+    snprintf(expected, sizeof expected, ", rank %d)", size - 1);
+    CHECK(strncmp(fail_message(), "a file", 6) == 0);
+    CHECK_EQ(strstr(fail_message(), " (host ") != NULL, size > 1);
+    CHECK_EQ(strstr(fail_message(), expected) != NULL, size > 1);
+    CHECK(text[0] == '\0');
+
+    fail_clear();
+    fail(FAIL_FILE, "the same");
+    CHECK_EQ(agree_named(FAIL_FILE, &world), FAIL_FILE);
+    CHECK(strcmp(fail_message(), "the same") == 0);
+    fail_clear();
+    CHECK_EQ(agree_named(0, &world), 0);
+}
+
 /* Agreement holds among the ranks of a smaller communicator, and says nothing about others. */
 static void test_halves(void)
 {
@@ -273,6 +297,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(world, &size);
     test_agree();
     test_quiet();
+    test_named();
     test_halves();
     test_cheap_wait();
     test_host();

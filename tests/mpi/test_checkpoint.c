@@ -248,23 +248,58 @@ static void room_comes_back(void)
         CHECK_EQ(t.saver.slot[save_once(&t, SAVE_STAGED)].state, SAVE_LOST);
         CHECK_EQ(saver_poll(&t.saver, NULL), 0);
     }
+    CHECK_EQ(t.saver.failures, t.saver.n_slots); /* not again because no slot was made ready */
     CHECK_EQ(saver_make_room(&t.saver), 0);
     CHECK(!saver_can_call(&t.saver));
     CHECK(t.saver.said);
+    CHECK_EQ(t.saver.failures, t.saver.n_slots + 1); /* one that was due, and skipped */
     MPI_Barrier(world);
     CHECK(rank != 0 || rename(away, root) == 0);
     MPI_Barrier(world);
     CHECK_EQ(saver_make_room(&t.saver), 0);
-    CHECK(saver_can_call(&t.saver) && !t.saver.said);
+    CHECK(saver_can_call(&t.saver));
+    CHECK_EQ(t.saver.failures, t.saver.n_slots + 1);
     if (saver_can_call(&t.saver)) {
         int slot = save_once(&t, SAVE_STAGED);
         CHECK_EQ(t.saver.slot[slot].state, SAVE_PUBLISHED);
+        CHECK(!t.saver.said); /* the next failure is news again */
         checkpoint_step_folder(root, t.saver.slot[slot].step, away, sizeof away);
     }
     train_close(&t);
     MPI_Barrier(world);
     if (rank == 0)
         checkpoint_remove(away);
+    CHECK(rank != 0 || rmdir(root) == 0);
+    MPI_Barrier(world);
+}
+
+/* A file is where a slot has its folder: while the other is ready nothing is lost, and nothing said. */
+static void one_slot_is_enough(void)
+{
+    struct train t;
+    char step[CHECKPOINT_PATH];
+    make(&all[0]);
+    train_open(&t, &all[0], root, 0);
+    int slot = save_once(&t, SAVE_STAGED);
+    CHECK_EQ(t.saver.slot[slot].state, SAVE_PUBLISHED);
+    checkpoint_step_folder(root, t.saver.slot[slot].step, step, sizeof step);
+    MPI_Barrier(world);
+    FILE *file = rank == 0 ? fopen(t.saver.slot[slot].folder, "w") : NULL;
+    if (file != NULL)
+        fclose(file);
+    MPI_Barrier(world);
+    CHECK_EQ(saver_poll(&t.saver, NULL), 0);
+    CHECK_EQ(t.saver.slot[slot].state, SAVE_FREE);
+    CHECK_EQ(saver_can_call(&t.saver), t.saver.n_slots > 1);
+    CHECK_EQ(t.saver.said, t.saver.n_slots == 1);
+    CHECK_EQ(t.saver.failures, 0);
+    CHECK_EQ(fail_message()[0], '\0');
+    MPI_Barrier(world);
+    CHECK(rank != 0 || unlink(t.saver.slot[slot].folder) == 0);
+    train_close(&t);
+    MPI_Barrier(world);
+    if (rank == 0)
+        checkpoint_remove(step);
     CHECK(rank != 0 || rmdir(root) == 0);
     MPI_Barrier(world);
 }
@@ -345,6 +380,7 @@ int main(int argc, char **argv)
     numbers_of_a_save();
     a_rank_that_cannot_write();
     room_comes_back();
+    one_slot_is_enough();
     node_local();
     experts_resume();
     gate_reference_release(&reference);

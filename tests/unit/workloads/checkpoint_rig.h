@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -285,6 +286,17 @@ static inline int64_t rig_load(const char *folder, const struct model *model,
     }
     checkpoint_manifest_release(&manifest);
     return wrong;
+}
+
+/* From here on no file can be opened, though all are there; and again. */
+static inline void rig_opening(bool may)
+{
+    static rlim_t before;
+    struct rlimit now;
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &now), 0);
+    before = may ? before : now.rlim_cur;
+    now.rlim_cur = may ? before : 0;
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &now), 0);
 }
 
 /* A fresh folder, in memory when `base` is there and can be written, and removing it. */

@@ -191,6 +191,7 @@ static void manifest_flips_are_found(void)
         fail_clear();
         int rc = checkpoint_manifest_parse(&m, other, folder);
         CHECK(rc == FAIL_FILE || (rc == 0 && white));
+        CHECK_EQ(m.damaged, rc == FAIL_FILE);
         if (rc != 0)
             CHECK_HAS(fail_message(), "manifest.json is damaged");
         checkpoint_manifest_release(&m);
@@ -201,14 +202,63 @@ static void manifest_flips_are_found(void)
         fail_clear();
         CHECK_EQ(checkpoint_manifest_parse(&m, other, folder), FAIL_FILE);
     }
+    snprintf(other, n + 1, "{\"format\": \"scalestudy checkpoint\", \"version\": 2}");
+    fail_clear();
+    CHECK_EQ(checkpoint_manifest_parse(&m, other, folder), FAIL_ABSENT); /* a newer program's */
+    CHECK_HAS(fail_message(), "is of version 2 and this program reads 1");
+    CHECK(!m.damaged);
     free(other);
     free(text);
     CHECK_EQ(truncate(path, 0), 0);
     CHECK_EQ(verify(folder), FAIL_FILE);
+    CHECK_HAS(fail_message(), "manifest.json is damaged");
+    CHECK_EQ(checkpoint_manifest_read(&m, folder), FAIL_FILE);
+    CHECK(m.damaged);
     unlink(path);
     CHECK_EQ(verify(folder), FAIL_FILE);
     CHECK_HAS(fail_message(), "manifest.json");
     checkpoint_remove(folder);
+}
+
+/* Is there proof of damage, to who reads one tensor of rank 1? */
+static bool proved(const char *folder, bool no_files)
+{
+    struct checkpoint_manifest manifest;
+    struct checkpoint_reader *reader;
+    struct plan plan;
+    fail_clear();
+    CHECK_EQ(checkpoint_manifest_read(&manifest, folder), 0);
+    rig_plan(&plan, &model, &layouts[1], 1);
+    checkpoint_reader_open(&reader, folder, &manifest, 1, false);
+    const struct plan_piece *piece = &plan.pieces[plan.n_pieces - 1];
+    float *values = must_alloc((size_t)piece->count, sizeof *values);
+    if (no_files)
+        rig_opening(false);
+    int rc = checkpoint_reader_piece(reader, CHECKPOINT_MASTER, &plan, piece, values);
+    if (no_files)
+        rig_opening(true);
+    bool damaged = checkpoint_reader_damaged(reader);
+    CHECK(rc == FAIL_FILE || (rc == 0 && !damaged));
+    checkpoint_reader_close(reader);
+    free(values);
+    plan_release(&plan);
+    checkpoint_manifest_release(&manifest);
+    return damaged;
+}
+
+/* Without files to open, all is there and nothing can be read. */
+static void not_given_is_not_damaged(const char *folder)
+{
+    struct checkpoint_manifest m;
+    CHECK(!proved(folder, false));
+    CHECK(!proved(folder, true));
+    CHECK_HAS(fail_message(), "rank-00001.h5: Too many open files");
+    fail_clear();
+    rig_opening(false);
+    CHECK_EQ(checkpoint_manifest_read(&m, folder), FAIL_FILE);
+    rig_opening(true);
+    CHECK_HAS(fail_message(), "manifest.json: Too many open files");
+    CHECK(!m.damaged);
 }
 
 static void missing_short_and_foreign(void)
@@ -221,12 +271,19 @@ static void missing_short_and_foreign(void)
     checkpoint_step_folder(root, 8, folder, sizeof folder);
     checkpoint_path(path, sizeof path, folder, "rank-00001.h5");
     checkpoint_path(from, sizeof from, other, "rank-00001.h5");
+    not_given_is_not_damaged(folder);
     CHECK_EQ(rename(from, path), 0); /* of the save before: same form, other values */
     CHECK_EQ(verify(folder), FAIL_FILE);
     CHECK_HAS(fail_message(), "rank-00001.h5");
+    CHECK(proved(folder, false));
     CHECK_EQ(truncate(path, 20000), 0);
     CHECK_EQ(verify(folder), FAIL_FILE);
     CHECK_HAS(fail_message(), "rank-00001.h5 has 20000 bytes, and");
+    CHECK(proved(folder, false));
+    unlink(path);
+    CHECK(proved(folder, false));
+    CHECK_EQ(symlink("rank-00001.h5", path), 0); /* ELOOP: the system would not say */
+    CHECK(!proved(folder, false));
     unlink(path);
     CHECK_EQ(verify(folder), FAIL_FILE);
     CHECK_HAS(fail_message(), "rank-00001.h5 is missing");
@@ -286,7 +343,10 @@ static void set_aside_and_other_names(void)
     CHECK(checkpoint_set_aside(root, 14));
     CHECK(checkpoint_set_aside(root, 14)); /* by another rank already */
     CHECK_EQ(rig_save(root, &model, &layouts[0], false, 14, 1, 8 * CHECKPOINT_BLOCK, 0), 0);
-    CHECK(checkpoint_set_aside(root, 14)); /* once more */
+    CHECK(checkpoint_is_aside(root, 14) && !checkpoint_is_aside(root, 11));
+    rig_opening(false);
+    CHECK(checkpoint_set_aside(root, 14)); /* once more; renamed, though not synced */
+    rig_opening(true);
     CHECK_EQ(checkpoint_steps(root, &steps), 2);
     free(steps);
     checkpoint_path(aside, sizeof aside, root, "damaged-0000000014/manifest.json");

@@ -286,7 +286,7 @@ static int check_apart(const struct job *job, const char *root)
         root, from);
 }
 
-/* For a folder that another has: behind a killed launch, whose disk may be slow, and else. */
+/* For a folder that another has: behind a launch that may have been killed, whose disk may be slow, and else. */
 enum { HOLD_S = 3, HOLD_BEHIND_KILLED_S = 60 };
 
 static int check_root(const struct job *job, const struct point *point, int64_t start)
@@ -294,7 +294,7 @@ static int check_root(const struct job *job, const struct point *point, int64_t 
     char root[CHECKPOINT_PATH];
     bool sees;
     int held = -1;
-    bool again = goes_on(job);
+    bool again = goes_on(job), behind = again || job->study.resume_from[0] != '\0';
     checkpoint_ask_root(job, point, root, sizeof root);
     int rc = 0;
     if (job->rank == 0 && !(again && run_log_begun(job->study.out, point->index)))
@@ -308,7 +308,7 @@ static int check_root(const struct job *job, const struct point *point, int64_t 
     }
     TRY(checkpoint_place_shared(root, job->rank, job->world, &sees));
     if (job->rank == 0)
-        rc = checkpoint_place_hold(root, again ? HOLD_BEHIND_KILLED_S : HOLD_S, &held);
+        rc = checkpoint_place_hold(root, behind ? HOLD_BEHIND_KILLED_S : HOLD_S, &held);
     if (held >= 0)
         close(held);
     TRY(agree_quietly(rc, job->world));

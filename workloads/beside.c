@@ -12,7 +12,7 @@ struct under_way {
 static bool is_long(const struct op *op)
 {
     const struct coll *coll = &op->shape.coll.coll;
-    return coll->count * (int64_t)dtype_size(coll->dtype) > BESIDE_LEAST;
+    return coll->count * (int64_t)dtype_size((int)coll->dtype) > BESIDE_LEAST;
 }
 
 static void await(const struct plan *plan, const struct op *op, struct under_way *streams)

@@ -1,5 +1,8 @@
 #include "collectives/comm.h"
 
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -33,6 +36,68 @@ int comm_find_for(const struct device_type *device, const char *name, const stru
                   name, device->name, on_host ? "mpi" : "nccl");
 out:
     return rc;
+}
+
+static const char *const memory_words[COMM_ENROLMENTS] = {"nothing", "buffers", "windows"};
+static const char *const block_words[COMM_BLOCKS] = {NULL, "few", "none"};
+
+/* The place of the word in the list, -1. */
+static int find_word(const char *const *words, int n, const char *text, size_t length)
+{
+    for (int i = 0; i < n; i++)
+        if (words[i] != NULL && strlen(words[i]) == length && strncmp(words[i], text, length) == 0)
+            return i;
+    return -1;
+}
+
+static bool parse_blocks(struct comm_setup *out, const char *text)
+{
+    enum { MOST = 64 };
+    char *end;
+    int word = find_word(block_words, COMM_BLOCKS, text, strlen(text));
+    if (word >= 0) {
+        out->blocks = (enum comm_blocks)word;
+        return true;
+    }
+    long blocks = strtol(text, &end, 10);
+    out->max_ctas = blocks > 0 && blocks <= MOST ? (int)blocks : 0;
+    return out->max_ctas > 0 && *end == '\0' && text[0] >= '1' && text[0] <= '9';
+}
+
+int comm_setup_parse(struct comm_setup *out, const char *text)
+{
+    size_t length = strcspn(text, ",");
+    int memory = find_word(memory_words, COMM_ENROLMENTS, text, length);
+    *out = (struct comm_setup){.enrolment = (enum comm_enrolment)(memory < 0 ? 0 : memory)};
+    if (memory >= 0 && (text[length] == '\0' || parse_blocks(out, text + length + 1)))
+        return 0;
+    return fail(
+        FAIL_USAGE,
+        "--comm-setup: found \"%s\", wanted nothing, buffers or windows, and behind a comma "
+        "few, none, or the most thread blocks of a call, 1 to 64",
+        text);
+}
+
+int comm_setup_check(const struct comm_type *type, const char *text)
+{
+    static const struct comm_setup own;
+    struct comm_setup asked;
+    int rc = comm_setup_parse(&asked, text);
+    if (rc == 0 && memcmp(&asked, &own, sizeof own) != 0 && type->set_up == NULL)
+        rc = fail(FAIL_USAGE, "--comm-setup %s: of communicator \"%s\" nothing can be set up", text,
+                  type->name);
+    return rc;
+}
+
+void comm_setup_text(const struct comm_setup *setup, char text[static COMM_SETUP_TEXT])
+{
+    const char *memory = memory_words[setup->enrolment];
+    if (setup->max_ctas > 0)
+        snprintf(text, COMM_SETUP_TEXT, "%s,%d", memory, setup->max_ctas);
+    else if (setup->blocks != COMM_BLOCKS_OWN)
+        snprintf(text, COMM_SETUP_TEXT, "%s,%s", memory, block_words[setup->blocks]);
+    else
+        snprintf(text, COMM_SETUP_TEXT, "%s", memory);
 }
 
 #ifndef SCALESTUDY_HAVE_CUDA

@@ -43,11 +43,22 @@ struct comm_promise {
  * can do a call (COMM_NO_BLOCKS; NCCL: of windows alone); and which memory it is told of beforehand.
  */
 enum comm_enrolment { ENROL_NOTHING, ENROL_BUFFERS, ENROL_WINDOWS, COMM_ENROLMENTS };
+enum { COMM_SETUP_TEXT = 24 };
 enum comm_blocks { COMM_BLOCKS_OWN, COMM_FEW_BLOCKS, COMM_NO_BLOCKS, COMM_BLOCKS };
 struct comm_setup {
     int max_ctas;
     enum comm_blocks blocks;
+    enum comm_enrolment enrolment;
 };
+
+/*
+ * "MEMORY[,BLOCKS]": nothing, buffers or windows; few, none, or a number of blocks at most, from 1 to 64.
+ * "nothing" is the library's own way. FAIL_USAGE in one sentence; check: also of a type that cannot.
+ */
+struct comm_type;
+int comm_setup_parse(struct comm_setup *out, const char *text);
+int comm_setup_check(const struct comm_type *type, const char *text);
+void comm_setup_text(const struct comm_setup *setup, char text[static COMM_SETUP_TEXT]);
 
 struct comm_type {
     const char *name;

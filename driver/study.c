@@ -50,6 +50,11 @@ const struct opt study_options[] = {
     {"comm-tune", 0, OPT_BOOL, AT(comm_tune), "off", NO_RANGE, NULL, "",
      "on cuda: time the step with registered memory and fewer NCCL blocks at set-up, take the "
      "best"},
+    {"comm-setup", 0, OPT_TEXT, AT(comm_setup), "nothing", NO_RANGE, NULL, "MEMORY[,BLOCKS]",
+     "on cuda: tell NCCL beforehand of nothing, buffers or windows; few, none or at most N blocks "
+     "a call"},
+    {"comm-tune-seconds", 0, OPT_SECONDS, AT(comm_tune_seconds), "3s", 0, 600, NULL, "",
+     "full steps that each candidate is timed with, behind half as long to lead in"},
     {"input", 0, OPT_TEXT, AT(input), "synthetic", NO_RANGE, NULL, "synthetic,memory,file:PATH",
      "where samples come from; a file of bytes, token shards, a folder or pattern of them"},
     {"input-workers", 0, OPT_INT, AT(input_workers), "0", 0, 256, NULL, "THREADS",
@@ -224,6 +229,9 @@ static int check_study(const struct study *study)
     if (study->min_steps > study->max_steps)
         return fail(FAIL_USAGE, "--min-steps %lld is more than --max-steps %lld",
                     (long long)study->min_steps, (long long)study->max_steps);
+    if (study->comm_tune && strcmp(study->comm_setup, "nothing") != 0)
+        return fail(FAIL_USAGE, "--comm-tune and --comm-setup %s: wanted one of the two",
+                    study->comm_setup);
     if (study->resume && study->out[0] == '\0')
         return fail(FAIL_USAGE, "--resume: wanted --out FILE.h5, the study to go on with");
     TRY(checkpoint_ask_options(study));
@@ -298,7 +306,7 @@ bool study_is_term(const struct opt *row)
     static const char *const others[] = {
         "study",          "out",         "resume",        "version",         "show-map",
         "validate",       "timeout",     "emulate-nodes", "require-settled", "max-seconds",
-        "checkpoint-dir", "resume-from", "telemetry",     "topology-out"};
+        "checkpoint-dir", "resume-from", "telemetry",     "topology-out",    "comm-tune-seconds"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (strcmp(row->name, others[i]) == 0)
             return false;

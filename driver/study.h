@@ -106,14 +106,16 @@ struct study {
     char out[STUDY_PATH];        /* --out; "": scalestudy-<UTC time>.h5 */
     bool resume;
     bool anonymous;
-    bool drill;             /* --drill, or "scalestudy drill": one launch is killed */
-    bool graph;             /* --graph: blocks of steps that are launched as graphs too */
-    bool deterministic;     /* --deterministic */
-    bool gemm_search;       /* --gemm-search */
-    int64_t gemm_margin;    /* --gemm-margin */
-    bool comm_tune;         /* --comm-tune */
-    bool sequence_parallel; /* --sequence-parallel: rows are split over tp between its parts */
-    bool pinned;            /* --pinned: batches are copied to the device from page-locked memory */
+    bool drill;               /* --drill, or "scalestudy drill": one launch is killed */
+    bool graph;               /* --graph: blocks of steps that are launched as graphs too */
+    bool deterministic;       /* --deterministic */
+    bool gemm_search;         /* --gemm-search */
+    int64_t gemm_margin;      /* --gemm-margin */
+    bool comm_tune;           /* --comm-tune */
+    char comm_setup[32];      /* --comm-setup MEMORY[,BLOCKS] (collectives/comm.h) */
+    double comm_tune_seconds; /* --comm-tune-seconds */
+    bool sequence_parallel;   /* --sequence-parallel: rows are split over tp between its parts */
+    bool pinned;    /* --pinned: batches are copied to the device from page-locked memory */
     bool telemetry; /* --telemetry: clocks, power, energy and errors of GPUs, through NVML */
     bool audit;     /* --audit: steps under the profiler after the timed ones, beside the stamps */
     char topology_out[STUDY_PATH]; /* --topology-out FILE.yaml of "scalestudy calibrate" */

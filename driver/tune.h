@@ -1,45 +1,58 @@
 /*
- * tune: how communicators are made, chosen by what it does to the step (--comm-tune).
+ * tune: how communicators are made: as --comm-setup says, or chosen by what it does to the step
+ * (--comm-tune).
  *
  * Candidates are what the library is told of memory beforehand (nothing, buffers, windows where the
  * version and the environment allow them), then windows without any thread block where copy engines can do
  * a call, then with the best of these few thread blocks as the library thinks fit, limits of them, and
  * streams that take their turn beside the compute stream instead of before it.
- * For each the communicators of the point are made anew, and two blocks run: full
- * steps, in which communication runs beside products, and the same calls alone. The library's own
- * way runs first and again at the end (A/A). A candidate is taken when its full step is shorter than
- * the library's by more than the two runs of that differ, and by half a percent. Times are those of
- * the slowest rank, so all ranks choose alike. All of that is set-up: the state is made again from
- * the generator afterwards by the caller, and nothing of it is in a timed block.
+ * For each the communicators of the point are made anew, and full steps run, in which communication
+ * runs beside products, and a block of the same calls alone. Steps are real ones, from the generator's
+ * state: of zeros a GPU at its power limit takes a sixth less time (gpt2-1558m on two H200: 269 ms,
+ * 318 of real values), and other choices pay. And they last: full steps run before the first candidate
+ * for three times as long as each is timed, and before each for half of that. The first row is the
+ * library's own way. At the end the fastest other one, the favourite, has another turn, between two of
+ * the library's own: it is taken when that turn is shorter than both, and by half a percent of their
+ * mean. What drifts is in all three, and that it was the best by luck is not. Times are those of the
+ * slowest rank, so all ranks choose alike. All of that is set-up: the state is made again from the
+ * generator afterwards by the caller, and nothing of it is in a timed block.
  */
 #ifndef DRIVER_TUNE_H
 #define DRIVER_TUNE_H
 
 #include "driver/execute.h"
 
-enum { TUNE_ROWS = 10 };
+enum { TUNE_ROWS = 12 };
 
 struct tune_row {
     struct comm_setup setup;
-    enum comm_enrolment enrolment;
     bool beside;              /* the streams have the priority of the compute stream */
-    double step_ms, alone_ms; /* a full step; its calls alone */
+    double step_ms, alone_ms; /* a full step, of so many; its calls alone */
+    int steps;
     bool refused;
 };
 
 struct tune {
     int n;
-    struct tune_row row[TUNE_ROWS]; /* the first: the library's own way; the last: again */
+    struct tune_row row[TUNE_ROWS]; /* the first: the library's own way; the last three: it, the favourite, it again */
     int chosen;
-    double seconds; /* that it took */
+    double each_s;  /* of timed full steps, each row */
+    double seconds; /* that all of it took */
 };
 
 /*
  * Collective over the point. Leaves the executor with the communicators of the choice; an executor
  * of one rank, or whose communicators cannot be set up, as it was (n 0). `config` is that of
- * execute_open, with exportable memory.
+ * execute_open, with exportable memory; state and input are of `seed`. `seconds` of full steps are
+ * timed for each candidate, one block at least.
  */
-int tune_comms(struct tune *out, struct execute *execute, const struct execute_config *config);
+int tune_comms(struct tune *out, struct execute *execute, const struct execute_config *config,
+               uint64_t seed, double seconds);
+
+/* The same without any measurement: communicators made as `setup` (comm_setup_parse) says, or what the
+ * library has against it, on some rank. */
+int tune_take(struct tune *out, struct execute *execute, const struct execute_config *config,
+              const char *setup);
 
 /* One line for each row, '\n' between. */
 void tune_say(const struct tune *tune, char *text, size_t size);

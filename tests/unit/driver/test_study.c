@@ -30,12 +30,25 @@ static const char *other_value(const struct opt *row)
 {
     static const struct {
         const char *name, *value;
-    } special[] = {{"layout", "4x2"},    {"nodes", "1,4"},         {"points", "1x1,4x2"},
-                   {"parallel", "dp=8"}, {"order", "dp-tp-cp-pp"}, {"micro-batch", "1,3"},
-                   {"sequence", "8,16"}, {"overlap", "none"},      {"input", "memory"},
-                   {"dtype", "bf16"},    {"scaling", "weak"},      {"scratch", "recreate"},
-                   {"stamps", "2"},      {"padding", "25%"},       {"settle", "2%"},
-                   {"min-steps", "21"},  {"test-drop-op", "3"},    {"bucket", "1M"}};
+    } special[] = {{"layout", "4x2"},
+                   {"nodes", "1,4"},
+                   {"points", "1x1,4x2"},
+                   {"parallel", "dp=8"},
+                   {"order", "dp-tp-cp-pp"},
+                   {"micro-batch", "1,3"},
+                   {"sequence", "8,16"},
+                   {"overlap", "none"},
+                   {"input", "memory"},
+                   {"dtype", "bf16"},
+                   {"scaling", "weak"},
+                   {"scratch", "recreate"},
+                   {"comm-setup", "windows,8"},
+                   {"stamps", "2"},
+                   {"padding", "25%"},
+                   {"settle", "2%"},
+                   {"min-steps", "21"},
+                   {"test-drop-op", "3"},
+                   {"bucket", "1M"}};
     for (size_t i = 0; i < sizeof special / sizeof special[0]; i++)
         if (strcmp(row->name, special[i].name) == 0)
             return special[i].value;
@@ -113,7 +126,7 @@ static void test_every_row(void)
         check_row_by_argv(&study_options[i]);
         check_row_by_yaml(&study_options[i]);
     }
-    CHECK_EQ(study_n_options, 84);
+    CHECK_EQ(study_n_options, 86);
 }
 
 /* Every byte of struct study that can hold a value belongs to exactly one row. */
@@ -312,7 +325,7 @@ static void test_text(void)
             printf("  --%s\n", row->name);
         n_others += !study_is_term(row);
     }
-    CHECK_EQ(n_others, 14);
+    CHECK_EQ(n_others, 15);
     struct model changed = model;
     changed.ffn = 64;
     study_text(&study, &changed, text, sizeof text);

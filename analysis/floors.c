@@ -154,9 +154,25 @@ static void floor_of_gemm(struct floor_row *out, double flops, const struct ceil
              own ? "the study's peak" : "calibrated GEMM");
 }
 
+/* Bytes at the rate of a copy, without those that other ops moved. */
+static void floor_of_bytes(struct floor_row *out, const struct alone *alone, double elsewhere,
+                           double copy)
+{
+    double own = fmax(alone->bytes - elsewhere, 0);
+    out->floor_ms = own / copy * 1e3;
+    if (elsewhere > 0) {
+        out->alone_ms *= own / alone->bytes;
+        snprintf(out->source, sizeof out->source, "bytes at %.4g GB/s, and %.3g GB by other ops",
+                 copy / 1e9, elsewhere / 1e9);
+    } else {
+        snprintf(out->source, sizeof out->source, "bytes at %.4g GB/s, calibrated copy",
+                 copy / 1e9);
+    }
+}
+
 /* What the calibration says of the ops of a kind. */
-static void floor_of_kind(struct floor_row *out, double flops, const struct ceilings *c,
-                          double peak_flops)
+static void floor_of_kind(struct floor_row *out, double flops, double elsewhere,
+                          const struct ceilings *c, double peak_flops)
 {
     struct alone alone = alone_of(c, out->kind);
     double copy = copy_rate(c);
@@ -175,28 +191,28 @@ static void floor_of_kind(struct floor_row *out, double flops, const struct ceil
         out->floor_ms = out->alone_ms;
         snprintf(out->source, sizeof out->source, "alone, calibrated");
     } else {
-        out->floor_ms = alone.bytes / copy * 1e3;
-        snprintf(out->source, sizeof out->source, "bytes at %.4g GB/s, calibrated copy",
-                 copy / 1e9);
+        floor_of_bytes(out, &alone, elsewhere, copy);
     }
 }
 
 static void one_kind(struct floor_row *out, const struct record_point *point, const char *kind,
                      const struct ceilings *c, double peak_flops)
 {
-    struct totals ns = {0}, flops = {0};
+    struct totals ns = {0}, flops = {0}, elsewhere = {0};
     for (int64_t i = 0; i < point->ops.n; i++) {
         const struct op_row *row = &point->ops.rows[i];
         if (row->rank != 0 || row->variant != VARIANT_FULL || !IS(row->kind, kind))
             continue;
         add(&ns, row->step, (double)row->duration_ns);
         add(&flops, row->step, row->flops);
+        add(&elsewhere, row->step, row->elsewhere_bytes);
     }
     *out = (struct floor_row){.n = ns.count[0], .ms = stats_median(ns.ns, ns.n) / 1e6};
     snprintf(out->kind, sizeof out->kind, "%s", kind);
-    floor_of_kind(out, flops.ns[0], c, peak_flops);
+    floor_of_kind(out, flops.ns[0], elsewhere.ns[0], c, peak_flops);
     release(&ns);
     release(&flops);
+    release(&elsewhere);
 }
 
 /* FLOPs of the products of rank 0's first step that was kept, against those that were calibrated, where

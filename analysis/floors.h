@@ -11,7 +11,9 @@
  *           that kind in a step, and as many FLOPs of products: else it was other work.
  *   floor   products: their FLOPs at the fastest GEMM of the calibration, or at the study's own peak where
  *           that is faster; attention: alone (the library's rate at that shape is its ceiling); other ops:
- *           their bytes at the rate of a copy within the device; a call: the calibrated time of its kind,
+ *           their bytes at the rate of a copy within the device, without those that another op read or
+ *           wrote for them (a product that does a GELU, or writes over what was to be zeroed; `alone` in
+ *           proportion); a call: the calibrated time of its kind,
  *           ranks and size, linear in log size between two sizes, by the largest one's rate beyond it.
  *
  * `source` says what the floor was made from. NaN: not known, and why.

@@ -290,7 +290,8 @@ enum { RECORD_SCHEMA = 4, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(i32, micro, "", "-1: once a step")                                                           \
     X(i64, start_ns, "ns", "since the step's start")                                               \
     X(i64, duration_ns, "ns", "")                                                                  \
-    X(f64, flops, "FLOP", "executed by a GEMM, else 0")
+    X(f64, flops, "FLOP", "executed by a GEMM, else 0")                                            \
+    X(f64, elsewhere_bytes, "B", "of its reads and writes: those that another op did for it")
 
 /* What a step paid for its input, one row per step that takes samples (full, compute-only) and
  * rank. */

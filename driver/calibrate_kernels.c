@@ -122,6 +122,39 @@ static void add_row(struct calibration *c, const struct places *places, double *
     calibrate_times(row, samples, n, flops > 0 ? flops : work.bytes, flops > 0 ? "FLOP/s" : "B/s");
 }
 
+/* ---- what ops work on ---- */
+
+/*
+ * Rounds of an op leave values that no step has: sums over sums, and at last none that are finite, of which
+ * a product is faster than of real ones on a device at its power limit, and an update does nothing at all.
+ * So a step without communication goes before each kind, and scalars are those of a whole step.
+ */
+static void go_before(struct calibration *c, const unsigned char *scalars)
+{
+    struct execute *e = &c->execute;
+    size_t bytes = (size_t)c->plan.bytes[BUFFER_SCALAR];
+    execute_block(e, VARIANT_COMPUTE, 0, 1, -1, NULL);
+    e->device.type->upload(&e->device, DEVICE_COMPUTE, e->memory[BUFFER_SCALAR], scalars, bytes);
+    e->device.type->sync(&e->device);
+}
+
+static int read_scalars(struct calibration *c, unsigned char **out)
+{
+    struct execute *e = &c->execute;
+    size_t bytes = (size_t)c->plan.bytes[BUFFER_SCALAR];
+    double scale = 1;
+    *out = must_alloc(bytes + 1, 1);
+    e->device.type->download(&e->device, DEVICE_COMPUTE, *out, e->memory[BUFFER_SCALAR], bytes);
+    e->device.type->sync(&e->device);
+    for (int i = 0; i < c->plan.n_ops; i++)
+        if (c->plan.ops[i].kind == OP_CLIP)
+            memcpy(&scale, *out + c->plan.ops[i].t[0].offset + SCALAR_SCALE * (int64_t)sizeof scale,
+                   sizeof scale);
+    return scale > 0 ? 0
+                     : fail(FAIL_WRONG, "calibrate: the gradient norm of a step is not finite: "
+                                        "updates are skipped, and have no time to measure");
+}
+
 /* ---- kernels that do nothing ---- */
 
 static void time_launch(struct calibration *c)
@@ -144,7 +177,10 @@ int calibrate_kernels(struct calibration *c)
 {
     bool *seen = must_alloc((size_t)c->plan.n_ops + 1, sizeof *seen);
     c->op_s = must_alloc((size_t)c->plan.n_ops + 1, sizeof *c->op_s);
-    int rc = agree_barrier(c->job->world);
+    unsigned char *scalars = NULL;
+    int rc = 0;
+    TRY(agree_quietly(read_scalars(c, &scalars), c->job->world));
+    TRY(agree_barrier(c->job->world));
     time_launch(c);
     for (int i = 0; i < c->plan.n_ops; i++) {
         struct places places;
@@ -155,6 +191,7 @@ int calibrate_kernels(struct calibration *c)
         bool *before = must_alloc((size_t)c->plan.n_ops + 1, sizeof *before);
         memcpy(before, seen, (size_t)c->plan.n_ops * sizeof *seen);
         find_places(c, i, seen, &places);
+        go_before(c, scalars);
         int n = time_places(c, &places, samples);
         add_row(c, &places, samples, n);
         for (int k = i; k < c->plan.n_ops; k++)
@@ -162,6 +199,8 @@ int calibrate_kernels(struct calibration *c)
                 c->op_s[k] = c->ceilings[c->n - 1].time_us / 1e6;
         free(before);
     }
+out:
+    free(scalars);
     free(seen);
     return agree(rc, c->job->world);
 }

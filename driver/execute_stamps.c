@@ -227,6 +227,8 @@ static void add_op(const struct reading *r, int index, const struct op *op, int6
     if (op->kind == OP_GEMM)
         row->flops =
             2.0 * (double)op->shape.gemm.m * (double)op->shape.gemm.n * (double)op->shape.gemm.k;
+    if (r->execute->kernels->elsewhere != NULL)
+        row->elsewhere_bytes = r->execute->kernels->elsewhere(&r->execute->context, op);
 }
 
 /* When the host gave a stamp; long ago where nobody knows. */

@@ -108,6 +108,8 @@ int cuda_share_agree(const struct kernel_share *share, int code);
 /* Before cuda_gemm_open, which asks the same state->overwrite. */
 int cuda_zero_open(struct kernel_context *context);
 void cuda_zero_close(struct cuda_state *state);
+/* Of a zeroing's bytes: those that a product writes over. */
+double cuda_zero_elsewhere(const struct op *op, const struct kernel_context *context);
 
 int cuda_updates_open(struct kernel_context *context);
 void cuda_updates_close(struct cuda_state *state);

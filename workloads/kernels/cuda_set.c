@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "workloads/cost.h"
 
 static cuda_scratch *const scratch_of[OP_KINDS] = {
     [OP_EMBED_GRAD] = cuda_embed_grad_scratch,
@@ -224,6 +225,17 @@ static void bias_grad_unless_done(const struct op *op, struct kernel_context *co
         cuda_bias_grad(op, context, native);
 }
 
+static double set_elsewhere(const struct kernel_context *context, const struct op *op)
+{
+    struct cost_work work;
+    if (op->kind == OP_ZERO)
+        return cuda_zero_elsewhere(op, context);
+    if (op->kind == OP_GEMM || !fuse_is_used(&cuda_state(context)->fusion, op))
+        return 0;
+    cost_work(op, &work);
+    return work.bytes;
+}
+
 const struct kernel_set kernels_cuda = {
     .name = "cuda",
     .run =
@@ -265,6 +277,7 @@ const struct kernel_set kernels_cuda = {
     .open = set_open,
     .close = set_close,
     .describe = set_describe,
+    .elsewhere = set_elsewhere,
     .capture = cuda_input_capture,
     .refill = cuda_input_refill,
     .fill = cuda_state_fill,

@@ -95,3 +95,14 @@ void cuda_zero(const struct op *op, struct kernel_context *context, void *native
     if (z->n_small > 0)
         cuda_zero_runs(base, state->zeroings->small + z->first_small, z->n_small, native);
 }
+
+double cuda_zero_elsewhere(const struct op *op, const struct kernel_context *context)
+{
+    const struct cuda_state *state = cuda_state(context);
+    const struct overwrite *o = &state->overwrite;
+    int index = context->alone || o->plan == NULL ? -1 : fuse_index(state->plan, op);
+    double left = 0;
+    for (int i = 0; index >= 0 && i < o->n_left[index]; i++)
+        left += (double)(o->left[index][i].end - o->left[index][i].begin);
+    return index >= 0 ? (double)op->shape.vector.n * sizeof(float) - left : 0;
+}

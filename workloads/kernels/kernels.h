@@ -109,6 +109,9 @@ struct kernel_set {
     void (*refill)(struct kernel_context *context, int graph);
     /* What was chosen (attention kernel, GEMM library, ...), one line for the record. NULL: "". */
     void (*describe)(const struct kernel_context *context, char *text, size_t size);
+    /* Bytes of cost_work(op) that the op's own run leaves to another op: a partner that its product
+     * does, zeros that a product writes over. NULL: none. */
+    double (*elsewhere)(const struct kernel_context *context, const struct op *op);
     /*
      * The training state where it lies, outside every fence; NULL, all three: the host does it, and
      * what lies elsewhere travels. fill: out[i] = sigma * rng_normal(key, first + i), or 1 when sigma

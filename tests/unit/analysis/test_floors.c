@@ -135,6 +135,25 @@ static void test_unknown(const struct record_point *p)
     CHECK(isnan(find(rows, n, "gemm")->floor_ms));
 }
 
+/* What another op moved is in no floor of its own: half a norm here, then more than there is. */
+static void test_elsewhere(struct record_point *p)
+{
+    const struct ceiling_row ceilings[] = {ceiling("copy", "within the device", 0, 4e6, 0, 1),
+                                           ceiling("norm", "a", 1, 8e6, 0, 5),
+                                           ceiling("norm", "b", 1, 12e6, 0, 6)};
+    struct floor_row rows[FLOORS_MOST];
+    static const double each[] = {5e6, 50e6};
+    for (int k = 0; k < 2; k++) {
+        for (int64_t i = 0; i < p->ops.n; i++)
+            p->ops.rows[i].elsewhere_bytes = strcmp(p->ops.rows[i].kind, "norm") == 0 ? each[k] : 0;
+        int n = floors_of_point(rows, p, ceilings, 3, 5e14);
+        CHECK_NEAR(find(rows, n, "norm")->floor_ms, k == 0 ? 10e6 / 4e12 * 1e3 : 0, 1e-12);
+        CHECK_NEAR(find(rows, n, "norm")->alone_ms, k == 0 ? 0.0055 : 0, 1e-12);
+        CHECK_HAS(find(rows, n, "norm")->source,
+                  k == 0 ? "bytes at 4000 GB/s, and 0.01 GB by other ops" : "0.1 GB by other ops");
+    }
+}
+
 /* Beyond the largest size its rate, below the smallest its time. */
 static void test_sizes(void)
 {
@@ -159,6 +178,7 @@ int main(void)
     fill(&point);
     test_floors(&point);
     test_unknown(&point);
+    test_elsewhere(&point);
     test_sizes();
     record_point_release(&point);
     return test_end();

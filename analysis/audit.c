@@ -96,6 +96,70 @@ static int64_t steps_of(const struct record_point *point, const char *kind, doub
     return n;
 }
 
+/* The next block of either kind in which rank 0 has steps, from row *at on: its median step. */
+static bool next_block(const struct record_point *point, int64_t *at, bool *bare, double *median)
+{
+    const struct audit_row *rows = point->audit.rows;
+    int64_t n = 0, first = *at;
+    double *steps;
+    while (first < point->audit.n &&
+           (rows[first].rank != 0 || rows[first].step_ns <= 0 ||
+            (!is(&rows[first], "bare") && !is(&rows[first], "unstamped"))))
+        first++;
+    if (first == point->audit.n)
+        return false;
+    steps = must_alloc((size_t)(point->audit.n - first), sizeof *steps);
+    for (*at = first; *at < point->audit.n; ++*at) {
+        const struct audit_row *row = &rows[*at];
+        if (row->rank != 0)
+            continue;
+        if (row->block != rows[first].block)
+            break;
+        if (row->step_ns > 0)
+            steps[n++] = (double)row->step_ns;
+    }
+    *bare = is(&rows[first], "bare");
+    *median = stats_median(steps, n);
+    free(steps);
+    return true;
+}
+
+/* Neighbouring blocks, one bare and one unstamped, are a pair: drift is in both. How many. */
+static int64_t bare_pairs(const struct record_point *point, double *ratios)
+{
+    int64_t at = 0, n = 0;
+    bool bare, other_bare;
+    double median, other;
+    while (next_block(point, &at, &bare, &median)) {
+        if (!next_block(point, &at, &other_bare, &other))
+            break;
+        if (bare != other_bare)
+            ratios[n++] = bare ? median / other : other / median;
+    }
+    return n;
+}
+
+/* Of three pairs and more; else of all steps of the one kind over all of the other. */
+static void compare_bare(struct audit *out, const struct record_point *point, uint64_t seed)
+{
+    enum { LEAST = 3 };
+    size_t room = (size_t)point->audit.n + 1;
+    double *ratios = must_alloc(room, sizeof *ratios), *bare = must_alloc(room, sizeof *bare);
+    struct stats_series *alone = must_alloc(room, sizeof *alone);
+    int64_t pairs = bare_pairs(point, ratios);
+    for (int64_t i = 0; i < pairs; i++)
+        alone[i] = (struct stats_series){&ratios[i], 1};
+    if (pairs >= LEAST) {
+        stats_launches_interval(alone, (int)pairs, 0.95, seed, &out->bare_ratio);
+    } else {
+        int64_t n_bare = steps_of(point, "bare", bare), n = steps_of(point, "unstamped", ratios);
+        stats_ratio_interval(bare, n_bare, ratios, n, 0.95, seed, &out->bare_ratio);
+    }
+    free(ratios);
+    free(bare);
+    free(alone);
+}
+
 static void compare_kinds(struct audit *out, const struct record_point *point, uint64_t seed)
 {
     size_t room = (size_t)point->audit.n + 1;
@@ -104,10 +168,9 @@ static void compare_kinds(struct audit *out, const struct record_point *point, u
     stats_ratio_interval(other, n, bare, n_bare, 0.95, seed, &out->audit_ratio);
     n = steps_of(point, "instrumented", other);
     stats_ratio_interval(other, n, bare, n_bare, 0.95, seed, &out->instrumented_ratio);
-    n = steps_of(point, "unstamped", other);
-    stats_ratio_interval(bare, n_bare, other, n, 0.95, seed, &out->bare_ratio);
     free(bare);
     free(other);
+    compare_bare(out, point, seed);
 }
 
 void audit_of_point(struct audit *out, const struct record_point *point, uint64_t seed)

@@ -8,6 +8,9 @@
  * those steps to bare ones of the same minutes. What the stamps say of steps that the profiler did not
  * watch stands beside it (quiet): the stamps of an op hold the launch of its kernel, and a profiled launch takes
  * longer.
+ *
+ * What the study's own stamps cost is a matter of thousandths, and blocks of a machine differ by more: there
+ * each block of steps with them is set against its neighbour without, and the pairs make the interval.
  */
 #ifndef ANALYSIS_AUDIT_H
 #define ANALYSIS_AUDIT_H

@@ -44,7 +44,7 @@ static void add_steps(const struct record_point *point, struct block *blocks, in
 {
     for (int64_t i = 0; i < point->steps.n; i++) {
         const struct step_row *step = &point->steps.rows[i];
-        if (step->rank != 0 || step->block >= n)
+        if (step->rank != 0 || step->block < 0 || step->block >= n)
             continue;
         struct block *block = &blocks[step->block];
         block->full |= step->variant == VARIANT_FULL;
@@ -64,7 +64,7 @@ static void add_counters(const struct record_point *point, struct block *blocks,
 {
     for (int64_t i = 0; i < point->telemetry.n; i++) {
         const struct telemetry_row *row = &point->telemetry.rows[i];
-        if (!is(row, "block") || row->block >= n)
+        if (!is(row, "block") || row->block < 0 || row->block >= n)
             continue;
         struct block *block = &blocks[row->block];
         block->joules += row->energy_j;
@@ -111,6 +111,9 @@ static void energy_of_blocks(struct energy *out, const struct block *blocks, int
     out->joules_per_token.value = used > 0 ? joules / tokens : (double)NAN;
     if (used < 3)
         out->joules_per_token.low = out->joules_per_token.high = NAN;
+    double unread = energy_unread(joules / ranks / (ns / 1e9), used, ranks);
+    energy_widen(&out->joules_per_token, unread * ranks / (tokens / (double)used));
+    stats_positive(&out->joules_per_token);
     out->joules_per_token.n = used;
     out->tokens_per_joule = joules > 0 ? tokens / joules : (double)NAN;
     out->power_w = joules > 0 ? joules / (ns / 1e9) : (double)NAN;
@@ -183,6 +186,7 @@ void energy_of_point(struct energy *out, const struct record_point *point, uint6
     energy_of_blocks(out, blocks, n, point->point.ranks, seed);
     read_moments(out, point);
     read_section(out, point);
+    energy_steps_of_point(&out->steps, point, seed);
     free(blocks);
 }
 

@@ -4,7 +4,7 @@
  * Energy of a token: per block of full steps, the gain of the energy counters of all ranks over the
  * valid tokens of the block, lead-in included; the value is the sum of the one over the sum of the
  * other, its interval a t interval over blocks on logarithms, each block a replicate of its own (other
- * blocks lie between). With fewer than three blocks there is no interval, and it is a counter difference. Warm-up blocks are left out; instrumented ones are taken
+ * blocks lie between), and never narrower than the age of readings leaves it (energy_steps.h). With fewer than three blocks there is no interval, and it is a counter difference. Warm-up blocks are left out; instrumented ones are taken
  * only where there are no others. Host, network and cooling are not in it: it is what the counter of
  * the GPU (its whole board) says.
  *
@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "analysis/energy_steps.h"
 #include "analysis/record.h"
 #include "analysis/stats.h"
 
@@ -36,6 +37,7 @@ struct energy {                             /* NAN, -1: not told */
     double throttled_share;      /* of the moments */
     double power_limited_share, thermal_limited_share; /* of the time of full blocks, worst rank */
     int64_t ecc_corrected, ecc_uncorrected, nvlink_errors; /* sums over ranks */
+    struct energy_steps steps;                             /* joules of a step, by kind of block */
 };
 
 void energy_of_point(struct energy *out, const struct record_point *point, uint64_t seed);

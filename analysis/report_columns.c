@@ -7,6 +7,7 @@
 #include "analysis/pop.h"
 #include "analysis/report_checkpoints.h"
 #include "analysis/report_energy.h"
+#include "analysis/report_energy_steps.h"
 #include "analysis/report_goodput.h"
 #include "analysis/report_pace.h"
 #include "analysis/report_proof.h"
@@ -151,6 +152,12 @@ static struct report_work_row ttw(const struct report *r, const struct scaling_r
     struct report_work_row out;
     report_work_of(r, row, &out);
     return out;
+}
+
+static struct energy_step step_energy(const struct scaling_row *row)
+{
+    struct energy_steps e = report_energy(row).steps;
+    return e.kind[e.full];
 }
 
 #define MEAN(figure) scaling_mean(row, figure)
@@ -360,7 +367,15 @@ static struct report_work_row ttw(const struct report *r, const struct scaling_r
     X(REAL, bubble_ideal_pct, OF_PIPELINE(100.0 * p->bubble_ideal))                                \
     X(REAL, bubble_closed_pct, OF_PIPELINE(100.0 * p->bubble_closed))                              \
     X(REAL, pp_transfer_ms, OF_PIPELINE(p->transfer_ms))                                           \
-    X(REAL, replay_moved_ms, OF_PIPELINE(p->replay_moved_ms))
+    X(REAL, replay_moved_ms, OF_PIPELINE(p->replay_moved_ms))                                      \
+    X(REAL, step_joules, step_energy(row).joules.value)                                            \
+    X(REAL, step_joules_lo, step_energy(row).joules.low)                                           \
+    X(REAL, step_joules_hi, step_energy(row).joules.high)                                          \
+    X(REAL, comm_joules, report_energy(row).steps.comm_joules.value)                               \
+    X(REAL, comm_joules_lo, report_energy(row).steps.comm_joules.low)                              \
+    X(REAL, comm_joules_hi, report_energy(row).steps.comm_joules.high)                             \
+    X(REAL, power_bound_ms, report_ms(report_energy(row).steps.bound_ns))                          \
+    X(REAL, energy_efficiency_pct, 100.0 * report_energy_efficiency(r->scaling, row))
 
 /* One function per column; the ROW_* macros name the field of struct report_value. */
 #define FIELD_INTEGER integer

@@ -2,12 +2,15 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "analysis/audit_calls.h"
 #include "analysis/report_columns.h"
+#include "analysis/report_energy_steps.h"
 #include "analysis/report_key.h"
 #include "analysis/report_table.h"
+#include "base/err.h"
 #include "base/nvml.h"
 
 enum { SEED = 1 };
@@ -37,6 +40,15 @@ static void join_worst(struct energy *sum, const struct energy *one)
     sum->nvlink_errors += one->nvlink_errors > 0 ? one->nvlink_errors : 0;
 }
 
+static void join_steps(struct energy *sum, const struct scaling_row *row)
+{
+    const struct energy_steps **launches = must_alloc((size_t)row->n_used + 1, sizeof(void *));
+    for (int i = 0; i < row->n_used; i++)
+        launches[i] = &row->runs[i].account.energy.steps;
+    energy_steps_join(&sum->steps, launches, row->n_used);
+    free(launches);
+}
+
 struct energy report_energy(const struct scaling_row *row)
 {
     struct energy sum, one;
@@ -54,6 +66,7 @@ struct energy report_energy(const struct scaling_row *row)
     sum.joules_per_token.value = joules / n; /* NaN where one of the runs did not tell */
     sum.tokens_per_joule = 1.0 / sum.joules_per_token.value;
     sum.power_w = watts / n;
+    join_steps(&sum, row);
     return sum;
 }
 
@@ -176,6 +189,7 @@ void report_energy_text(FILE *to, const struct scaling *s)
         to, s,
         "parallel J/token low high n tokens/J watts limit power_held_% heat_held_% throttled",
         energy_row);
+    report_energy_steps_text(to, s);
     fprintf(to, "#\n# clocks and temperature of GPUs in moments within blocks, of the clock that "
                 "there is; errors within the timed section\n");
     print_rows(to, s,

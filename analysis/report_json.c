@@ -10,6 +10,7 @@
 #include "analysis/checkpoints.h"
 #include "analysis/inputs.h"
 #include "analysis/report_columns.h"
+#include "analysis/report_energy_steps.h"
 #include "analysis/report_floors.h"
 #include "analysis/report_json_cell.h"
 #include "analysis/report_notes.h"
@@ -343,6 +344,7 @@ static json_t *run_of(const struct scaling_run *run)
     json_object_set_new(json, "ranks", json_integer(p->ranks));
     json_object_set_new(json, "valid", json_boolean(p->valid));
     add_account(json, a);
+    report_energy_steps_json(json, a);
     json_object_set_new(json, "work", work_of(a->record));
     json_object_set_new(json, "traffic", traffic_of(a->record));
     json_object_set_new(json, "experts", experts_of(a->record));

@@ -72,15 +72,25 @@ static void print_csv(FILE *to, const struct report *report)
     report_csv(to, report, 1);
 }
 
-static double column(const struct report *report, const char *name)
+static void print_json(FILE *to, const struct report *report)
+{
+    CHECK_EQ(report_json(to, report, 1), 0);
+}
+
+static double column_of(const struct report *report, int row, const char *name)
 {
     for (int c = 0; c < report_n_columns(); c++)
         if (strcmp(report_column_name(c), name) == 0) {
-            struct report_value v = report_value(c, report, &report->scaling->rows[0]);
+            struct report_value v = report_value(c, report, &report->scaling->rows[row]);
             return v.kind == REPORT_REAL ? v.real : (double)v.integer;
         }
     CHECK(name == NULL);
     return NAN;
+}
+
+static double column(const struct report *report, const char *name)
+{
+    return column_of(report, 0, name);
 }
 
 /* As wide as they come. */
@@ -129,7 +139,14 @@ static void check_untold(struct report *report)
     char *text = text_of(report, report_text);
     CHECK(strstr(text, "call by call") == NULL);
     CHECK(strstr(text, "J/token") == NULL && strstr(text, "# audit") == NULL);
+    CHECK(strstr(text, "energy of a step") == NULL && strstr(text, "power limit") == NULL);
     free(text);
+    text = text_of(report, print_json);
+    CHECK(strstr(text, "energy_of_a_step") == NULL);
+    free(text);
+    CHECK(isnan(column(report, "step_joules")) && isnan(column(report, "comm_joules")));
+    CHECK(isnan(column(report, "power_bound_ms")));
+    CHECK(isnan(column(report, "energy_efficiency_pct")));
     CHECK(isnan(column(report, "joules_per_token")));
     CHECK(isnan(column(report, "audit_off_pct")));
 }
@@ -165,8 +182,102 @@ static void test_report(bool with)
     record_file_release(&file);
 }
 
+/* ---- energy of a step ---- */
+
+struct planted { /* J a step of a GPU */
+    double full, instrumented, compute, comm, held;
+};
+
+/* What the blocks of synthetic_point took: five steps behind a lead-in, 0.1 s each. */
+static void add_planted(struct record_point *p, const struct planted *joules)
+{
+    for (int64_t i = 0; i < p->steps.n; i++) {
+        const struct step_row *step = &p->steps.rows[i];
+        if (!(step->flags & STEP_LEAD_IN))
+            continue;
+        struct telemetry_row *row = add(p, "block", step->rank, step->block);
+        double full = step->flags & STEP_INSTRUMENTED ? joules->instrumented : joules->full;
+        row->energy_j = 6 * (step->variant == VARIANT_COMPUTE ? joules->compute
+                             : step->variant == VARIANT_COMM  ? joules->comm
+                                                              : full);
+        row->duration_ns = 600000000;
+        row->power_limited_ns = (int64_t)(6e8 * joules->held);
+    }
+    for (int rank = 0; rank < p->point.ranks; rank++)
+        add(p, "section", rank, 0)->power_w = 500;
+}
+
+static void check_steps_text(struct report *report)
+{
+    char *text = text_of(report, report_text);
+    CHECK_HAS(text, "# energy of a step, by kind of block, a GPU: ");
+    CHECK_HAS(text, "kind blocks block_s J/step   low  high  most rank ms/step watts limit "
+                    "power_held_%");
+    CHECK_HAS(text, "        full      4   0.600  40.00 ");
+    CHECK_HAS(text,
+              "        full      4   0.600  25.00 23.82 26.18 25.00    0 100.000 250.0   500 ");
+    CHECK_HAS(text, "instrumented      4   0.600  27.00 ");
+    CHECK_HAS(text, "compute-only      4   0.600  21.00 ");
+    CHECK_HAS(text, "   comm-only      4   0.600  4.000 ");
+    CHECK_HAS(text, " 4.000    0 100.000  40.0   500         80.0\n");
+    CHECK(strstr(text, "graph") == NULL);
+    CHECK_HAS(text,
+              "# - 1x2: held by the power limit for 80 % of the time of full steps: 25 J a "
+              "step (rank 0) at 500 W are 50 of its 100 ms;\n#   communication takes 6 J of it "
+              "(");
+    CHECK(strstr(text, "1x1: held") == NULL); /* 30 % of the time is not what decides */
+    CHECK(strstr(text, " nan") == NULL && strstr(text, " inf") == NULL);
+    for (char *line = text; *line != '\0'; line = strchr(line, '\n') + 1)
+        CHECK(strcspn(line, "\n") <= 140);
+    free(text);
+    text = text_of(report, print_json);
+    CHECK_HAS(text, "\"energy_of_a_step\": {");
+    CHECK_HAS(text, "\"power_bound_ms\": 50.0,");
+    CHECK_HAS(text, "\"power_bound_pct\": 50.0,");
+    CHECK_HAS(text, "\"limit_watts\": 500.0,");
+    CHECK_HAS(text, "\"comm_ms\": 12.0");
+    CHECK_HAS(text, "\"most_joules\": 4.0,");
+    free(text);
+}
+
+/* Of a GPU alone 40 J a step, of two 25 J each for the same tokens. */
+static void test_steps(void)
+{
+    static const struct planted planted[] = {{40, 43, 43, 0, 0.3}, {25, 27, 21, 4, 0.8}};
+    struct record_file file = {.whole = true, .n_points = 2};
+    const struct record_file *list[] = {&file};
+    struct scaling scaling;
+    strcpy(file.path, "study.h5");
+    synthetic_head(&file.head, 1, RANKS);
+    file.points = calloc(2, sizeof *file.points);
+    for (int i = 0; i < 2; i++) {
+        struct synthetic s = synthetic_default(1, i + 1);
+        s.point = i;
+        synthetic_point(&file.points[i], &s);
+        add_planted(&file.points[i], &planted[i]);
+    }
+    CHECK_EQ(scaling_init(&scaling, list, 1, 1), 0);
+    struct report report = {list, 1, &scaling, 1, NULL, NULL};
+    CHECK_NEAR(column_of(&report, 0, "step_joules"), 40, 1e-9);
+    CHECK_NEAR(column_of(&report, 1, "step_joules"), 25, 1e-9);
+    CHECK(column_of(&report, 1, "step_joules_lo") < 25);
+    CHECK(column_of(&report, 1, "step_joules_hi") > 25);
+    CHECK(isnan(column_of(&report, 0, "comm_joules")));
+    CHECK_NEAR(column_of(&report, 1, "comm_joules"), 6, 1e-9);
+    CHECK(column_of(&report, 1, "comm_joules_lo") < 6);
+    CHECK(column_of(&report, 1, "comm_joules_hi") > 6);
+    CHECK_NEAR(column_of(&report, 0, "power_bound_ms"), 80, 1e-9);
+    CHECK_NEAR(column_of(&report, 1, "power_bound_ms"), 50, 1e-9);
+    CHECK_NEAR(column_of(&report, 0, "energy_efficiency_pct"), 100, 1e-9);
+    CHECK_NEAR(column_of(&report, 1, "energy_efficiency_pct"), 80, 1e-9);
+    check_steps_text(&report);
+    scaling_release(&scaling);
+    record_file_release(&file);
+}
+
 int main(void)
 {
+    test_steps();
     test_report(true);
     test_report(false);
     return test_end();

@@ -1,0 +1,117 @@
+#include "analysis/energy_steps.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* ---- several launches ---- */
+
+static void join_interval(struct stats_interval *sum, const struct stats_interval *one)
+{
+    sum->value += one->value;
+    sum->low = fmin(sum->low, one->low); /* the number where the other is none */
+    sum->high = fmax(sum->high, one->high);
+    sum->n += one->n;
+}
+
+static void join_step(struct energy_step *sum, const struct energy_step *one)
+{
+    join_interval(&sum->joules, &one->joules);
+    if (one->most_joules > sum->most_joules) {
+        sum->most_joules = one->most_joules;
+        sum->most_rank = one->most_rank;
+    }
+    sum->power_w += one->power_w;
+    sum->step_ns += one->step_ns;
+    sum->block_ns += one->block_ns;
+    sum->held_share = fmax(sum->held_share, one->held_share);
+}
+
+static void divide_step(struct energy_step *sum, int n)
+{
+    sum->joules.value /= n;
+    sum->power_w /= n;
+    sum->step_ns /= n;
+    sum->block_ns /= n;
+}
+
+void energy_steps_join(struct energy_steps *out, const struct energy_steps *const *launches, int n)
+{
+    double longest = launches[0]->bound_ns;
+    *out = *launches[0];
+    for (int i = 1; i < n; i++) {
+        const struct energy_steps *one = launches[i];
+        for (int k = 0; k < ENERGY_KINDS; k++)
+            join_step(&out->kind[k], &one->kind[k]);
+        if (one->bound_ns > longest) {
+            longest = one->bound_ns;
+            out->bound_rank = one->bound_rank;
+        }
+        out->limit_w += one->limit_w;
+        out->bound_ns += one->bound_ns;
+        out->bound_share += one->bound_share;
+        out->comm_ns += one->comm_ns;
+        join_interval(&out->comm_joules, &one->comm_joules);
+    }
+    for (int k = 0; k < ENERGY_KINDS; k++)
+        divide_step(&out->kind[k], n);
+    out->limit_w /= n;
+    out->bound_ns /= n;
+    out->bound_share /= n;
+    out->comm_ns /= n;
+    out->comm_joules.value /= n;
+}
+
+/* ---- words ---- */
+
+const char *energy_kind_name(enum energy_kind kind)
+{
+    static const char *const names[ENERGY_KINDS] = {"full", "instrumented", "compute-only",
+                                                    "comm-only", "graph"};
+    return names[kind];
+}
+
+static size_t say_bound(char *text, size_t size, const struct energy_steps *e)
+{
+    const struct energy_step *full = &e->kind[e->full];
+    double bound_ms = e->bound_ns / 1e6;
+    size_t used = (size_t)snprintf(
+        text, size,
+        "held by the power limit for %.0f %% of the time of full steps: %.4g J a step (rank %d) at "
+        "%.4g W",
+        100.0 * full->held_share, e->bound_ns / 1e9 * e->limit_w, e->bound_rank, e->limit_w);
+    if (used >= size)
+        return size;
+    if (e->bound_share < 1)
+        used += (size_t)snprintf(text + used, size - used, " are %.4g of its %.4g ms", bound_ms,
+                                 bound_ms / e->bound_share);
+    else
+        used += (size_t)snprintf(text + used, size - used, " are all of its %.4g ms (%.4g)",
+                                 bound_ms / e->bound_share, bound_ms);
+    return used < size ? used : size;
+}
+
+static void say_comm(char *text, size_t size, const struct energy_steps *e)
+{
+    const struct stats_interval *comm = &e->comm_joules;
+    if (isnan(comm->value))
+        return;
+    if (isnan(comm->low) || isnan(comm->high))
+        snprintf(text, size, "; communication takes %.3g J of it, %.3g ms, without an interval",
+                 comm->value, e->comm_ns / 1e6);
+    else if (comm->low > 0)
+        snprintf(text, size, "; communication takes %.3g J of it (%.3g to %.3g), %.3g ms",
+                 comm->value, comm->low, comm->high, e->comm_ns / 1e6);
+    else
+        snprintf(text, size, "; what communication takes of it is not told from 0: %.3g to %.3g J",
+                 comm->low, comm->high);
+}
+
+bool energy_steps_sentence(char *text, size_t size, const struct energy_steps *e)
+{
+    text[0] = '\0';
+    if (!(e->kind[e->full].held_share > 0.5) || isnan(e->bound_ns))
+        return false;
+    size_t used = say_bound(text, size, e);
+    say_comm(text + used, size - used, e);
+    return true;
+}

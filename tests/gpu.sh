@@ -20,7 +20,7 @@ done
 cd "$(dirname "$0")/.." || exit 1
 build=${build:-$PWD/build/gpu}
 
-gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | grep -c .)
+gpus=$(tests/gpu/count.sh)
 if [ "$gpus" = 0 ]; then
     echo "skipped: no GPU here"
     exit 0

@@ -34,7 +34,7 @@ bin=$(realpath -- "$1") && shift
 [ $# -gt 0 ] || set -- 124m:64:1:ddp 124m:64:2:ddp 774m:32:2:ddp 1558m:16:1:ddp 1558m:16:2:ddp 1558m:16:2:fsdp
 : "${TORCH_REFERENCE:?the trainer to compare with}"
 [ -f "$TORCH_REFERENCE" ] || { echo "no trainer at $TORCH_REFERENCE" >&2 && exit 6; }
-have=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | grep -c .)
+have=$("$(dirname "$0")/count.sh")
 [ "$have" -gt 0 ] || { echo "skipped: no GPU here" && exit 77; }
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$work/inductor}

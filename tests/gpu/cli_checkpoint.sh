@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Checkpoints from a GPU: every mode saves what every layout and the CPU can go on from, and the gate
 # proves the next step.
+gpus=$("$(dirname "$0")/count.sh")
 . "$(dirname "$0")/../cli/lib.sh"
 
 study=$bin/scalestudy
-gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | grep -c .)
 [ "$gpus" -gt 0 ] || skip "no GPU here"
 common=(--model tiny --device cuda -w 3 --min-steps 8 --max-steps 8 --block 4 --global-batch 8)
 modes=sync,staged,snapshot,lazy

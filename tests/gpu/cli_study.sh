@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Studies on GPUs: the gate holds in every type on one and two ranks, over NVLink, over emulated nodes
 # and on shared GPUs; loss falls as the CPU's; what is wrong is refused in one sentence.
+gpus=$("$(dirname "$0")/count.sh")
 . "$(dirname "$0")/../cli/lib.sh"
 
 study=$bin/scalestudy report=$bin/scalereport
-gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | grep -c .)
 [ "$gpus" -gt 0 ] || skip "no GPU here"
 quick=(-w 3 --min-steps 8 --max-steps 8)
 
@@ -92,9 +92,12 @@ if [ "$gpus" -ge 2 ]; then
     check "a rank bound to one core was spread" bash -c \
         "grep -aq 'NVIDIA' two-bf16.h5"
     check "NCCL's choice is in the file" bash -c "grep -aq 'AllReduce' two-bf16.h5"
-    holds 1 mpi 2 "$study" --layout 1x2 --points 1x2 --model tiny --device cuda --dtype bf16 --comm-tune on \
+    holds 1 mpi 2 "$study" --layout 1x2 --points 1x2 --model tiny --device cuda --dtype bf16 --comm-tune on --comm-tune-seconds 0.1s \
         --out tuned.h5 "${quick[@]}"
-    check "how communicators were made is in the file" bash -c "grep -aq 'calls alone .*(taken)' tuned.h5"
+    check "how communicators were made is in the file" bash -c "grep -aq 'calls alone .*(taken' tuned.h5"
+    holds 1 mpi 2 "$study" --layout 1x2 --points 1x2 --model tiny --device cuda --dtype bf16 --comm-setup buffers,8 \
+        --out asked.h5 "${quick[@]}"
+    check "what was asked for is in the file" grep -aq "communicators: buffers, at most 8 blocks, as asked" asked.h5
     for kind in ring allgather ulysses; do # sequences cut over two GPUs
         holds 1 mpi 2 "$study" --layout 1x2 --points 1x2 --model tiny-llama --device cuda --dtype bf16 --parallel cp=2 \
             --cp-kind "$kind" --out "cp-$kind.h5" "${quick[@]}"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # What GPUs say beside a study is in its file, an audit finds the stamps right and leaves nothing behind,
 # and a calibration of this machine is one that a study takes.
+gpus=$("$(dirname "$0")/count.sh")
 . "$(dirname "$0")/../cli/lib.sh"
 
 study=$bin/scalestudy report=$bin/scalereport
-gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | grep -c .)
 [ "$gpus" -gt 0 ] || skip "no GPU here"
 ranks=$((gpus > 1 ? 2 : 1))
 run_of=(--layout "1x$ranks" --points "1x$ranks" --device cuda --dtype bf16 --model gpt2-124m --micro-batch 16

@@ -39,7 +39,7 @@ shift $((OPTIND - 1))
 bin=$(realpath -- "$1") && shift
 device=${DEVICE:-cuda} dtype=${DTYPE:-bf16}
 if [ "$device" = cuda ]; then
-    have=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | grep -c .)
+    have=$("$(dirname "$0")/count.sh")
     [ "$have" -gt 0 ] || { echo "skipped: no GPU here" && exit 77; }
     [ "$gpus" -gt 0 ] || gpus=$have
 fi

@@ -100,8 +100,10 @@ static bool is_nothing(const char *text)
     char one[80];
     double unit;
     size_t zeros = strspn(text, "0.");
+    bool more = text[zeros] >= '1' && text[zeros] <= '9'; /* 0.5GB */
     snprintf(one, sizeof one, "1%s", text + zeros);
-    return text[0] == '0' && (text[zeros] == '\0' || fact_parse(one, UNIT_BYTES, &unit) == 0);
+    return text[0] == '0' && !more &&
+           (text[zeros] == '\0' || fact_parse(one, UNIT_BYTES, &unit) == 0);
 }
 
 static int parse_bytes(const char *name, const char *text, bool from_0, double *out)

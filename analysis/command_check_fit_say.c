@@ -1,4 +1,5 @@
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include <jansson.h>
@@ -15,12 +16,50 @@ enum { LEVERED = 8 /* layouts whose changes are listed as text */ };
 
 /* ---- text ---- */
 
-static double gb(double bytes)
+/* Sizes of a table are in one unit, by the largest of them: what ranks hold, and what they send. */
+struct unit {
+    const char *name, *wire_name;
+    double bytes, wire_bytes;
+};
+
+static struct unit unit_of(const struct memory_fit *fit)
 {
-    return bytes / 1e9;
+    struct unit u;
+    double most = 0, wire = 0;
+    for (int i = 0; i < fit->n; i++) {
+        most = fmax(most, (double)fit->choice[i].bytes);
+        wire = fmax(wire, fit->choice[i].wire_bytes);
+    }
+    u.name = units_decimal(most, &u.bytes);
+    u.wire_name = units_decimal(wire, &u.wire_bytes);
+    return u;
 }
 
-static void choice_row(struct table *t, const struct memory_choice *c)
+/* Names of columns, with $ for the unit and @ for that of what is sent. */
+static void open_table(struct table *t, const struct unit *u, const char *names)
+{
+    char all[400] = "";
+    size_t at = 0;
+    for (; *names != '\0' && at + 4 < sizeof all; names++) {
+        bool held = *names == '$', sent = *names == '@';
+        at += (size_t)snprintf(all + at, sizeof all - at, "%.*s", held || sent ? 2 : 1,
+                               held   ? u->name
+                               : sent ? u->wire_name
+                                      : names);
+    }
+    table_open(t, all);
+}
+
+/* What is there is not printed as nothing. */
+static void size_cell(struct table *t, double value, int decimals)
+{
+    if (value != 0 && fabs(value) < 0.5 * pow(10, -decimals))
+        table_digits(t, value, 1);
+    else
+        table_real(t, value, decimals);
+}
+
+static void choice_row(struct table *t, const struct unit *u, const struct memory_choice *c)
 {
     bool fits = c->over_bytes <= 0.0;
     table_text(t, c->parallel);
@@ -31,29 +70,29 @@ static void choice_row(struct table *t, const struct memory_choice *c)
     table_text(t, memory_recompute_name((int)c->recompute));
     table_int(t, c->micro_batch);
     for (int class = 0; class < DEVICE_CLASSES; class ++)
-        table_real(t, gb((double)c->class_bytes[class]), 2);
-    table_real(t, gb((double)c->bytes), 2);
-    table_real(t, gb(-c->over_bytes), 2);
+        size_cell(t, (double)c->class_bytes[class] / u->bytes, 2);
+    size_cell(t, (double)c->bytes / u->bytes, 2);
+    size_cell(t, -c->over_bytes / u->bytes, 2);
     table_text(t, fits ? "PASS" : "FAIL");
     table_real(t, c->measured_s * 1e3, 2);
     table_real(t, c->modelled_s * 1e3, 2);
-    table_real(t, gb(c->wire_bytes), 3);
+    size_cell(t, c->wire_bytes / u->wire_bytes, 3);
     table_real(t, 100.0 * c->extra_flops, 1);
     table_text(t, fits ? "" : c->most);
 }
 
-static void print_choices(const struct fit_answer *answer, int n_fit)
+static void print_choices(const struct fit_answer *answer, const struct unit *u, int n_fit)
 {
     struct table t;
     int shown_fit = 0, shown_not = 0;
-    table_open(&t, "parallel stage recompute micro_batch params_GB grads_GB optim_GB act_GB "
-                   "temp_GB comm_GB rank_GB room_GB memory step_ms modelled_ms wire_GB again_% "
-                   "takes_most");
+    open_table(&t, u,
+               "parallel stage recompute micro_batch params_$ grads_$ optim_$ act_$ temp_$ comm_$ "
+               "rank_$ room_$ memory step_ms modelled_ms wire_@ again_% takes_most");
     for (int i = 0; i < answer->fit->n; i++) {
         const struct memory_choice *c = &answer->fit->choice[i];
         int *shown = c->over_bytes <= 0.0 ? &shown_fit : &shown_not;
         if (++*shown <= (c->over_bytes <= 0.0 ? ROWS_THAT_FIT : ROWS_THAT_DO_NOT))
-            choice_row(&t, c);
+            choice_row(&t, u, c);
     }
     table_close(&t, stdout);
     int more_fit = n_fit - ROWS_THAT_FIT, more_not = answer->fit->n - n_fit - ROWS_THAT_DO_NOT;
@@ -62,14 +101,14 @@ static void print_choices(const struct fit_answer *answer, int n_fit)
                more_fit > 0 ? more_fit : 0, more_not > 0 ? more_not : 0);
 }
 
-static void lever_row(struct table *t, const struct memory_lever *l)
+static void lever_row(struct table *t, const struct unit *u, const struct memory_lever *l)
 {
     table_text(t, l->from->parallel);
-    table_real(t, gb((double)l->from->bytes), 2);
-    table_real(t, gb(-l->from->over_bytes), 2);
+    size_cell(t, (double)l->from->bytes / u->bytes, 2);
+    size_cell(t, -l->from->over_bytes / u->bytes, 2);
     table_text(t, l->text);
-    table_real(t, gb((double)l->to->bytes), 2);
-    table_real(t, gb((double)(l->from->bytes - l->to->bytes)), 2);
+    size_cell(t, (double)l->to->bytes / u->bytes, 2);
+    size_cell(t, (double)(l->from->bytes - l->to->bytes) / u->bytes, 2);
     table_text(t, l->to->over_bytes <= 0.0 ? "PASS" : "FAIL");
     table_real(t, l->from->measured_s * 1e3, 2);
     table_real(t, l->to->measured_s * 1e3, 2);
@@ -78,7 +117,7 @@ static void lever_row(struct table *t, const struct memory_lever *l)
 }
 
 /* Of layouts that do not fit the nearest, then those that fit. */
-static void print_levers(const struct fit_answer *answer)
+static void print_levers(const struct fit_answer *answer, const struct unit *u)
 {
     struct memory_lever levers[MEMORY_LEVERS];
     struct table t;
@@ -87,8 +126,9 @@ static void print_levers(const struct fit_answer *answer)
            "time where measured or modelled\n",
            memory_recompute_name((int)answer->ask->policy.recompute),
            (long long)answer->ask->micro_batch[0]);
-    table_open(&t, "parallel rank_GB room_GB change then_GB saves_GB memory step_ms then_ms "
-                   "time_% modelled_%");
+    open_table(&t, u,
+               "parallel rank_$ room_$ change then_$ saves_$ memory step_ms then_ms time_% "
+               "modelled_%");
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < answer->fit->n && shown < LEVERED; i++) {
             const struct memory_choice *base = &answer->fit->choice[i];
@@ -96,7 +136,7 @@ static void print_levers(const struct fit_answer *answer)
                 continue;
             int n = memory_fit_levers(answer->fit, base, levers);
             for (int j = 0; j < n; j++)
-                lever_row(&t, &levers[j]);
+                lever_row(&t, u, &levers[j]);
             shown += n > 0;
         }
     table_close(&t, stdout);
@@ -113,14 +153,17 @@ static int count_fits(const struct memory_fit *fit)
 static void print_text(const struct fit_answer *answer)
 {
     int n_fit = count_fits(answer->fit);
+    struct unit u = unit_of(answer->fit);
+    double has = answer->ask->capacity_bytes, beside = (double)answer->ask->beside_bytes, unit[2];
+    const char *name[2] = {units_decimal(has, &unit[0]), units_decimal(beside, &unit[1])};
     printf("# %s on %dx%d, %s, %lld sample%s of %lld token%s a step\n", answer->ask->model->name,
            answer->ask->nodes, answer->ask->ranks_per_node,
            answer->ask->policy.tf32 ? "tf32" : dtype_name((int)answer->ask->policy.dtype),
            (long long)answer->fit->global_batch, units_s((double)answer->fit->global_batch),
            (long long)answer->ask->model->sequence, units_s((double)answer->ask->model->sequence));
-    printf("# a device has %.1f GB; %.1f GB of it are kept for context, libraries and "
+    printf("# a device has %.*f %s; %.*f %s of it are kept for context, libraries and "
            "communicators\n",
-           gb(answer->ask->capacity_bytes), gb((double)answer->ask->beside_bytes));
+           unit[0] > 1, has / unit[0], name[0], unit[1] > 1, beside / unit[1], name[1]);
     printf("# %d ways to split the ranks are legal, %d choices with shard stages, recomputation "
            "and micro-batches: %d fit\n",
            answer->fit->n_tuples, answer->fit->n, n_fit);
@@ -140,8 +183,8 @@ static void print_text(const struct fit_answer *answer)
     printf("# order: what fits first, by the time measured, then modelled%s, then less computed "
            "again, then fewer bytes sent; of what does not fit the nearest first\n",
            answer->ask->cost != NULL ? " (the plan replayed on the machine; not with pp)" : "");
-    print_choices(answer, n_fit);
-    print_levers(answer);
+    print_choices(answer, &u, n_fit);
+    print_levers(answer, &u);
 }
 
 /* ---- CSV, JSON: one list of columns ---- */

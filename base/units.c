@@ -134,6 +134,15 @@ void units_format_bytes(char *text, size_t size, int64_t bytes)
              power > 0 ? &SIZE_LETTERS[power - 1] : "");
 }
 
+const char *units_decimal(double bytes, double *unit)
+{
+    static const char *const names[] = {"B", "kB", "MB", "GB"};
+    int i = 0;
+    for (*unit = 1; i < 3 && bytes >= 1000 * *unit; i++)
+        *unit *= 1000;
+    return names[i];
+}
+
 void units_format_real(char *text, size_t size, double value)
 {
     for (int digits = 15; digits <= 17; digits++) {

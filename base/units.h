@@ -25,6 +25,9 @@ void units_format_bytes(char *text, size_t size, int64_t bytes);
 void units_format_seconds(char *text, size_t size, double seconds);
 void units_format_share(char *text, size_t size, double share);
 
+/* The decimal unit to print sizes up to `bytes` in, "B", "kB", "MB" or "GB", and the bytes of one. */
+const char *units_decimal(double bytes, double *unit);
+
 /* The plural's letter: printf("%d node%s", n, units_s(n)). */
 const char *units_s(double n); /* "" for 1, else "s" */
 

@@ -207,63 +207,6 @@ static bool goes_on(const struct job *job)
     return full_run_wanted(&job->study) && job->study.resume;
 }
 
-/* The newest of n that can be read; what cannot is damaged, or of who knows whom. */
-static int read_newest(struct checkpoint_manifest *out, const char *root, const int64_t *steps,
-                       int n)
-{
-    char folder[CHECKPOINT_PATH];
-    for (int i = n; i-- > 0; fail_clear()) {
-        checkpoint_step_folder(root, steps[i], folder, sizeof folder);
-        if (checkpoint_manifest_read(out, folder) == 0)
-            return 0;
-    }
-    return fail(FAIL_USAGE,
-                "--checkpoint-dir: %s holds checkpoints up to step %lld, and not one whose "
-                "manifest can be read, to say whose they are: take an empty folder",
-                root, (long long)steps[n - 1]);
-}
-
-/* On rank 0: what is there is of the same training, or the newest of one would pass for the other's, and
- * --checkpoint-keep would remove what is not this study's. */
-static int check_same(const struct job *job, const struct point *point, const char *root,
-                      const int64_t *steps, int n)
-{
-    struct checkpoint_manifest there;
-    struct checkpoint_terms here;
-    int rc = read_newest(&there, root, steps, n);
-    if (rc != 0)
-        return rc;
-    checkpoint_ask_terms(job, point, &here);
-    const struct checkpoint_term *mine = checkpoint_terms_differ(&there.terms, &here);
-    const char *its = mine ? checkpoint_terms_get(&there.terms, mine->name) : NULL;
-    if (mine != NULL)
-        rc = fail(
-            FAIL_USAGE,
-            "--checkpoint-dir: %s holds checkpoints of another study, whose %s is %s and that "
-            "of this one is %s: take an empty folder",
-            root, mine->name, its && its[0] ? its : "none", mine->value[0] ? mine->value : "none");
-    checkpoint_manifest_release(&there);
-    return rc;
-}
-
-/* On rank 0: nothing is there that this study's saves would run into. */
-static int check_empty(const struct job *job, const struct point *point, int64_t start)
-{
-    char root[CHECKPOINT_PATH];
-    int64_t *steps, newest = -1;
-    checkpoint_ask_root(job, point, root, sizeof root);
-    int n = checkpoint_steps(root, &steps);
-    newest = n > 0 ? steps[n - 1] : -1;
-    int rc = n > 0 && newest <= start ? check_same(job, point, root, steps, n) : 0;
-    free(steps);
-    if (newest <= start)
-        return rc;
-    return fail(FAIL_USAGE,
-                "--checkpoint-dir: %s holds checkpoints up to step %lld, and this study begins at "
-                "step %lld: take an empty folder, or --resume-from %s",
-                root, (long long)newest, (long long)start, root);
-}
-
 /* On rank 0: what several points begin with is not where one of them saves, or the next would begin with what
  * that one has trained. */
 static int check_apart(const struct job *job, const char *root)
@@ -289,16 +232,19 @@ static int check_apart(const struct job *job, const char *root)
 /* For a folder that another has: behind a launch that may have been killed, whose disk may be slow, and else. */
 enum { HOLD_S = 3, HOLD_BEHIND_KILLED_S = 60 };
 
-static int check_root(const struct job *job, const struct point *point, int64_t start)
+static int check_root(const struct job *job, const struct point *point)
 {
     char root[CHECKPOINT_PATH];
-    bool sees;
+    struct checkpoint_view view;
+    struct checkpoint_terms terms;
     int held = -1;
     bool again = goes_on(job), behind = again || job->study.resume_from[0] != '\0';
+    int own = again && job->rank == 0 && run_log_begun(job->study.out, point->index);
     checkpoint_ask_root(job, point, root, sizeof root);
+    checkpoint_ask_terms(job, point, &terms);
     int rc = 0;
-    if (job->rank == 0 && !(again && run_log_begun(job->study.out, point->index)))
-        rc = check_empty(job, point, start); /* else what is there is its own */
+    if (job->rank == 0 && !own) /* else what is there is its own */
+        rc = checkpoint_place_empty(root, &terms, job->begin_step);
     if (job->rank == 0 && rc == 0)
         rc = check_apart(job, root);
     TRY(agree_quietly(rc, job->world));
@@ -306,12 +252,14 @@ static int check_root(const struct job *job, const struct point *point, int64_t 
         rc = job->rank == 0 ? checkpoint_place_look(root) : 0;
         return agree_quietly(rc, job->world);
     }
-    TRY(checkpoint_place_shared(root, job->rank, job->world, &sees));
-    if (job->rank == 0)
-        rc = checkpoint_place_hold(root, behind ? HOLD_BEHIND_KILLED_S : HOLD_S, &held);
+    TRY(agree_broadcast(&own, sizeof own, 0, job->world));
+    TRY(checkpoint_place_shared(root, job->rank, job->world, &view));
+    if (!own)
+        TRY(checkpoint_place_check(root, job->rank, &view, &terms, job->begin_step, job->world));
+    rc = checkpoint_place_hold(root, job->rank, &view, behind ? HOLD_BEHIND_KILLED_S : HOLD_S,
+                               job->world, &held);
     if (held >= 0)
-        close(held);
-    TRY(agree_quietly(rc, job->world));
+        close(held); /* saver_open() takes it again, and looks again */
 out:
     return rc;
 }
@@ -331,11 +279,11 @@ static int check_own(const struct job *job, const struct point *point, int *own)
     return agree_broadcast(own, sizeof *own, 0, job->world);
 }
 
-/* *start: steps that the study begins with. */
-static int check_source(const struct job *job, int64_t *start)
+/* And the steps that the study begins with. */
+static int check_source(struct job *job)
 {
     int rc = 0, own;
-    *start = 0;
+    job->begin_step = 0;
     for (int i = 0; i < job->points.n && job->study.resume_from[0] != '\0'; i++) {
         struct checkpoint_source source;
         struct checkpoint_terms terms;
@@ -347,7 +295,7 @@ static int check_source(const struct job *job, int64_t *start)
         if (rc == 0 && job->study.validate && i == 0)
             rc = checkpoint_source_verify(&source, job->rank, job->size, job->world);
         rc = checkpoint_source_offer(rc, &source);
-        *start = source.manifest.step;
+        job->begin_step = source.manifest.step;
         checkpoint_source_close(&source);
         TRY(rc);
     }
@@ -355,10 +303,9 @@ out:
     return rc;
 }
 
-int checkpoint_ask_check(const struct job *job)
+int checkpoint_ask_check(struct job *job)
 {
     struct checkpoint_ask ask;
-    int64_t start = 0;
     int rc = 0;
     checkpoint_ask_read(&ask, &job->study);
     if (!ask.saves && job->study.resume_from[0] == '\0')
@@ -371,9 +318,9 @@ int checkpoint_ask_check(const struct job *job)
     for (int i = 0; i < job->points.n && rc == 0 && ask.saves; i++)
         rc = check_plan(job, &ask, &job->points.point[i]);
     TRY(agree_quietly(rc, job->world));
-    TRY(check_source(job, &start));
+    TRY(check_source(job));
     for (int i = 0; i < job->points.n && ask.saves; i++)
-        TRY(check_root(job, &job->points.point[i], start));
+        TRY(check_root(job, &job->points.point[i]));
 out:
     return rc;
 }

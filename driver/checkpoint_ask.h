@@ -36,7 +36,7 @@ bool checkpoint_ask_has(const struct checkpoint_ask *ask, enum save_mode mode);
 int checkpoint_ask_options(const struct study *study);
 
 /* Collective over the job, before step 0. */
-int checkpoint_ask_check(const struct job *job);
+int checkpoint_ask_check(struct job *job);
 
 void checkpoint_ask_root(const struct job *job, const struct point *point, char *out, size_t size);
 

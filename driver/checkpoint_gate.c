@@ -116,7 +116,8 @@ int checkpoint_trial_save(const struct checkpoint_trial *t, double *loss)
                                   .root = t->root,
                                   .shared = t->shared,
                                   .needs_snapshot = t->mode == SAVE_SNAPSHOT,
-                                  .crowded = true};
+                                  .crowded = true,
+                                  .continues = true};
     checkpoint_terms_add(&config.terms, "gate", "model");
     TRY(saver_open(&saver, &config));
     remove_steps(t); /* of a gate that was killed: the folder is ours now */

@@ -15,7 +15,14 @@
 #include "base/err.h"
 #include "base/units.h"
 #include "driver/agree.h"
-#include "workloads/checkpoint_manifest.h"
+
+/* A link to what is not there is in the way of a folder, and is not seen where links are followed. */
+static int check_link(const char *path)
+{
+    struct stat found;
+    bool dangles = stat(path, &found) != 0 && errno == ENOENT && lstat(path, &found) == 0;
+    return dangles ? fail(FAIL_FILE, "checkpoint: %s is a link to what is not there", path) : 0;
+}
 
 int checkpoint_place_make(const char *folder)
 {
@@ -26,10 +33,15 @@ int checkpoint_place_make(const char *folder)
         if (*at == '/') {
             *at = '\0';
             (void)mkdir(path, 0777);
+            if (check_link(path) != 0)
+                return FAIL_FILE;
             *at = '/';
         }
-    if (mkdir(path, 0777) != 0 && errno != EEXIST)
-        return fail(FAIL_FILE, "checkpoint: cannot make %s: %s", folder, strerror(errno));
+    int code = mkdir(path, 0777) != 0 ? errno : 0;
+    if (code == EEXIST && check_link(path) != 0)
+        return FAIL_FILE;
+    if (code != 0 && code != EEXIST)
+        return fail(FAIL_FILE, "checkpoint: cannot make %s: %s", folder, strerror(code));
     if (stat(path, &found) != 0 || !S_ISDIR(found.st_mode))
         return fail(FAIL_FILE, "checkpoint: %s is no folder", folder);
     return 0;
@@ -41,6 +53,8 @@ int checkpoint_place_look(const char *folder)
     struct stat found;
     snprintf(path, sizeof path, "%s", folder);
     while (stat(path, &found) != 0 && errno == ENOENT) { /* up to what is there */
+        if (check_link(path) != 0)
+            return FAIL_FILE;
         char *slash = strrchr(path, '/');
         if (slash == path || slash == NULL)
             snprintf(path, sizeof path, slash == path ? "/" : ".");
@@ -89,47 +103,75 @@ const char *checkpoint_place_doubt(const char *type)
 
 /* ---- do all ranks see it? ---- */
 
-static int plant(const char *folder, char *name, size_t size)
+enum { NAME = 96 };
+
+/* "nonce.R" of rank R. */
+static void name_planted(const char *folder, const char *nonce, int rank, char *out, size_t size)
 {
-    char path[CHECKPOINT_PATH + 64];
-    snprintf(name, size, ".seen-%ld-%lld", (long)getpid(), (long long)units_now_ns());
-    checkpoint_path(path, sizeof path, folder, name);
+    char name[NAME + 16];
+    snprintf(name, sizeof name, "%s.%d", nonce, rank);
+    checkpoint_path(out, size, folder, name);
+}
+
+static int plant(const char *folder, const char *nonce, int rank, bool *planted)
+{
+    char path[CHECKPOINT_PATH + NAME];
+    name_planted(folder, nonce, rank, path, sizeof path);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
         return fail(FAIL_FILE, "checkpoint: cannot write in %s: %s", folder, strerror(errno));
     close(fd);
+    *planted = true;
     return 0;
 }
 
-int checkpoint_place_shared(const char *folder, int rank, const void *comm, bool *sees)
+static bool is_planted(const char *folder, const char *nonce, int rank)
 {
-    char name[64] = "", path[CHECKPOINT_PATH + 64], own[64];
+    char path[CHECKPOINT_PATH + NAME];
+    name_planted(folder, nonce, rank, path, sizeof path);
+    return access(path, F_OK) == 0;
+}
+
+/* By names that nobody has looked for before: a client of NFS may remember what was not there, or a list of it. */
+static bool is_first(const char *folder, const char *nonce, int rank)
+{
+    for (int r = 1; r < rank; r++)
+        if (is_planted(folder, nonce, r))
+            return false;
+    return true;
+}
+
+int checkpoint_place_shared(const char *folder, int rank, const void *comm,
+                            struct checkpoint_view *view)
+{
+    char nonce[NAME] = "", path[CHECKPOINT_PATH + NAME];
+    bool planted = false;
     int rc = 0;
-    *sees = true;
-    if (rank == 0)
+    *view = (struct checkpoint_view){rank == 0, rank == 0};
+    if (rank == 0) {
+        snprintf(nonce, sizeof nonce, ".seen-%ld-%lld", (long)getpid(), (long long)units_now_ns());
         rc = checkpoint_place_make(folder);
-    TRY(agree_quietly(rc, comm));
-    if (rank == 0)
-        rc = plant(folder, name, sizeof name);
-    TRY(agree_quietly(rc, comm));
-    TRY(agree_broadcast(name, sizeof name, 0, comm));
-    checkpoint_path(path, sizeof path, folder, name);
-    *sees = access(path, F_OK) == 0;
-    if (!*sees && (rc = checkpoint_place_make(folder)) == 0) {
-        rc = plant(folder, own, sizeof own); /* a folder of this node's own */
-        checkpoint_path(path, sizeof path, folder, own);
-        unlink(path);
     }
-    TRY(agree_quietly(rc, comm)); /* all have looked */
-    if (rank == 0)
-        unlink(path);
+    if (rank == 0 && rc == 0)
+        rc = plant(folder, nonce, rank, &planted);
+    TRY(agree_quietly(rc, comm));
+    TRY(agree_broadcast(nonce, sizeof nonce, 0, comm));
+    view->sees = is_planted(folder, nonce, 0);
+    if (!view->sees && (rc = checkpoint_place_make(folder)) == 0)
+        rc = plant(folder, nonce, rank, &planted); /* a folder of this node's own */
+    TRY(agree_quietly(rc, comm));
+    view->leads = rank == 0 || (!view->sees && is_first(folder, nonce, rank));
+    TRY(agree_barrier(comm)); /* all have looked */
 out:
+    name_planted(folder, nonce, rank, path, sizeof path);
+    if (planted)
+        unlink(path);
     return rc;
 }
 
 /* ---- nobody else saves there ---- */
 
-int checkpoint_place_hold(const char *folder, int seconds, int *held)
+static int hold(const char *folder, int seconds, int *held)
 {
     const int tries = 10 * seconds;
     *held = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -145,6 +187,95 @@ int checkpoint_place_hold(const char *folder, int seconds, int *held)
     return fail(FAIL_USAGE,
                 "--checkpoint-dir: another study saves in %s: take another folder, or wait for it",
                 folder);
+}
+
+/* Where all have the folder of rank 0 it need not be said whose it is. */
+static int agree_of_folder(int rc, int rank, const void *comm)
+{
+    int others = agree_named(rank == 0 ? 0 : rc, comm);
+    return others != 0 ? others : agree_quietly(rc, comm);
+}
+
+int checkpoint_place_hold(const char *folder, int rank, const struct checkpoint_view *view,
+                          int seconds, const void *comm, int *held)
+{
+    *held = -1;
+    return agree_of_folder(view->leads ? hold(folder, seconds, held) : 0, rank, comm);
+}
+
+/* ---- and nothing is there that is another study's ---- */
+
+/* The newest of n that can be read; what cannot is damaged, or of who knows whom. */
+static int read_newest(struct checkpoint_manifest *out, const char *root, const int64_t *steps,
+                       int n)
+{
+    char folder[CHECKPOINT_PATH];
+    for (int i = n; i-- > 0; fail_clear()) {
+        checkpoint_step_folder(root, steps[i], folder, sizeof folder);
+        if (checkpoint_manifest_read(out, folder) == 0)
+            return 0;
+    }
+    return fail(FAIL_USAGE,
+                "--checkpoint-dir: %s holds checkpoints up to step %lld, and not one whose "
+                "manifest can be read, to say whose they are: take an empty folder",
+                root, (long long)steps[n - 1]);
+}
+
+/* What is there is of the same training, or the newest of one would pass for the other's, and
+ * --checkpoint-keep would remove what is not this study's. */
+static int check_same(const char *root, const struct checkpoint_terms *here, const int64_t *steps,
+                      int n)
+{
+    struct checkpoint_manifest there;
+    int rc = read_newest(&there, root, steps, n);
+    if (rc != 0)
+        return rc;
+    const struct checkpoint_term *mine = checkpoint_terms_differ(&there.terms, here);
+    const char *its = mine ? checkpoint_terms_get(&there.terms, mine->name) : NULL;
+    if (mine != NULL)
+        rc = fail(
+            FAIL_USAGE,
+            "--checkpoint-dir: %s holds checkpoints of another study, whose %s is %s and that "
+            "of this one is %s: take an empty folder",
+            root, mine->name, its && its[0] ? its : "none", mine->value[0] ? mine->value : "none");
+    checkpoint_manifest_release(&there);
+    return rc;
+}
+
+int checkpoint_place_empty(const char *root, const struct checkpoint_terms *terms, int64_t start)
+{
+    int64_t *steps, newest = -1;
+    int n = checkpoint_steps(root, &steps);
+    newest = n > 0 ? steps[n - 1] : -1;
+    int rc = n > 0 && newest <= start ? check_same(root, terms, steps, n) : 0;
+    free(steps);
+    if (newest <= start)
+        return rc;
+    return fail(FAIL_USAGE,
+                "--checkpoint-dir: %s holds checkpoints up to step %lld, and this study begins at "
+                "step %lld: take an empty folder, or --resume-from %s",
+                root, (long long)newest, (long long)start, root);
+}
+
+/* Of a node's own folder, which has no manifest to say whose its parts are. */
+static int without_parts(const char *root, int64_t start)
+{
+    int64_t newest = checkpoint_newest_part(root);
+    if (newest <= start)
+        return 0;
+    return fail(FAIL_USAGE,
+                "--checkpoint-dir: %s of this node holds parts of checkpoints up to step %lld, and "
+                "this study begins at step %lld: take an empty folder",
+                root, (long long)newest, (long long)start);
+}
+
+int checkpoint_place_check(const char *root, int rank, const struct checkpoint_view *view,
+                           const struct checkpoint_terms *terms, int64_t start, const void *comm)
+{
+    int rc = 0;
+    if (view->leads)
+        rc = rank == 0 ? checkpoint_place_empty(root, terms, start) : without_parts(root, start);
+    return agree_of_folder(rc, rank, comm);
 }
 
 /* ---- the rest ---- */

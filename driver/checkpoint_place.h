@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "workloads/checkpoint_manifest.h"
+
 /* Make a folder and those above it; one that is there is fine. FAIL_FILE. */
 int checkpoint_place_make(const char *folder);
 
@@ -21,18 +23,32 @@ void checkpoint_place_type(const char *folder, char *out, size_t size);
 /* Why a checkpoint in a folder of this type may not survive what checkpoints are for; NULL: it may. */
 const char *checkpoint_place_doubt(const char *type);
 
-/*
- * Collective over `comm`: does this rank see the folder that rank 0 has? FAIL_FILE on the ranks that
- * cannot write in theirs.
- */
-int checkpoint_place_shared(const char *folder, int rank, const void *comm, bool *sees);
+/* What a rank sees under the name of the folder. */
+struct checkpoint_view {
+    bool sees; /* the folder that rank 0 has, and not one of its own node */
+    bool
+        leads; /* it is the first rank of those who see this folder: rank 0, and one rank of each other node */
+};
+
+/* Collective over `comm`; the folder is made where it is not there. FAIL_FILE where it cannot be written in. */
+int checkpoint_place_shared(const char *folder, int rank, const void *comm,
+                            struct checkpoint_view *view);
 
 /*
- * For one process at a time, as long as *held stays open (-1: there is nothing to close). FAIL_USAGE where another still
- * has it after `seconds`: one that was killed ends when its write to the disk does. Where the file system knows no locks
- * all may have it.
+ * Collective: each folder is for one study at a time, as long as *held of the rank that leads there stays open (-1: there
+ * is nothing to close). FAIL_USAGE where another still has it after `seconds`: one that was killed ends when its write to
+ * the disk does. Where the file system knows no locks all may have it.
  */
-int checkpoint_place_hold(const char *folder, int seconds, int *held);
+int checkpoint_place_hold(const char *folder, int rank, const struct checkpoint_view *view,
+                          int seconds, const void *comm, int *held);
+
+/*
+ * Nothing is there that a study of these terms, which begins at step `start`, would run into: FAIL_USAGE for checkpoints
+ * of later steps, or of other terms. The second is collective and looks into the folders of all nodes.
+ */
+int checkpoint_place_empty(const char *root, const struct checkpoint_terms *terms, int64_t start);
+int checkpoint_place_check(const char *root, int rank, const struct checkpoint_view *view,
+                           const struct checkpoint_terms *terms, int64_t start, const void *comm);
 
 /* Memory that this host could give now (MemAvailable), 0: unknown. */
 int64_t checkpoint_place_memory(void);

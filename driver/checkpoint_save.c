@@ -286,14 +286,16 @@ static int open_place(struct saver *s)
 {
     const char *root = s->config.root;
     int rc = 0;
-    TRY(checkpoint_place_shared(root, s->plan->layout.rank, s->config.parent, &s->sees_root));
-    if (s->plan->layout.rank == 0)
-        rc = checkpoint_place_hold(root, 3, &s->held);
-    TRY(agree_quietly(rc, s->config.parent));
+    const void *parent = s->config.parent;
+    TRY(checkpoint_place_shared(root, s->plan->layout.rank, parent, &s->view));
+    TRY(checkpoint_place_hold(root, s->plan->layout.rank, &s->view, 3, parent, &s->held));
+    if (!s->config.continues) /* another study may have saved since it was looked at first */
+        TRY(checkpoint_place_check(root, s->plan->layout.rank, &s->view, &s->config.terms,
+                                   s->config.begin_step, parent));
     checkpoint_place_type(root, s->file_system, sizeof s->file_system);
-    if (s->plan->layout.rank == 0 || !s->sees_root)
+    if (s->view.leads)
         checkpoint_place_clean(root);
-    int64_t apart = !s->sees_root;
+    int64_t apart = !s->view.sees;
     TRY(reduce(s, &apart, 1, MPI_MAX));
     s->apart = apart != 0;
     if (apart && s->config.shared)
@@ -329,8 +331,13 @@ int saver_open(struct saver *s, const struct saver_config *config)
     TRY(agree_quietly(rc, config->parent));
     if (config->shared)
         TRY(gather_shards(s));
-    for (int i = 0; i < s->n_slots; i++)
-        TRY(saver_prepare(s, &s->slot[i]));
+    for (int i = 0; i < s->n_slots; i++) {
+        rc = saver_prepare(s, &s->slot[i]);
+        if (rc == FAIL_COMM || i == 0 || !s->config.continues)
+            TRY(rc);
+        fail_clear(); /* one will do where nobody watches: the other is tried again when it is wanted */
+        rc = 0;
+    }
     e->hook = (struct execute_hook){s, saver_step, saver_update};
 out:
     return rc;

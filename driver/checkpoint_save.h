@@ -27,8 +27,8 @@
  * counted, until a save is published: the next failure is news again.
  *
  * Where ranks do not see one folder (node-local storage), notes travel by MPI at the next poll, as trainers
- * do that finish saves at step boundaries, and the folders of the others are renamed by their own ranks when
- * rank 0 has published.
+ * do that finish saves at step boundaries. One rank of each other node then gives its node's part the name of the
+ * step, and only when all have, rank 0 publishes: where one cannot, the save is lost on all.
  */
 #ifndef DRIVER_CHECKPOINT_SAVE_H
 #define DRIVER_CHECKPOINT_SAVE_H
@@ -37,6 +37,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "driver/checkpoint_place.h"
 #include "driver/execute.h"
 #include "workloads/checkpoint_manifest.h"
 #include "workloads/checkpoint_write.h"
@@ -57,6 +58,9 @@ struct saver_config {
     int64_t keep;                 /* published checkpoints to keep, 0: all */
     int64_t throttle_bytes_per_s; /* tests: a slow disk */
     struct checkpoint_terms terms, about;
+    bool continues; /* the folder is its own already, of an earlier launch */
+    int64_t
+        begin_step; /* else it may hold checkpoints of these terms up to this step, and no others */
 };
 
 enum save_state { SAVE_FREE, SAVE_READY, SAVE_CALLED, SAVE_PUBLISHING, SAVE_PUBLISHED, SAVE_LOST };
@@ -73,6 +77,7 @@ struct saver_slot {
     char **texts;                    /* rank 0: [world] */
     unsigned char *memory;           /* [3][padded] elements, the small block, what has arrived */
     bool pinned;
+    bool placed;  /* who leads on another node: its part has the step's name */
     int notified; /* chunks, by the host, since the device would not tell */
     float *staging[CHECKPOINT_ARRAYS];
     unsigned char *small;
@@ -103,11 +108,11 @@ struct saver {
     bool *waited;                    /* [n_groups] an update has waited for this one */
     int wanted, wanted_mode;         /* step of the block before which to call, and how; -1: none */
     int called;                      /* slot of the call of this block, -1 */
-    int held;                        /* rank 0: the folder, which is nobody else's meanwhile; -1 */
-    bool sees_root;                  /* this rank sees the folder of rank 0 */
-    bool apart;                      /* some rank does not */
-    bool said;                       /* a failure has been, and no save published since */
-    int64_t host_bytes;              /* staging memory of all ranks of the host */
+    struct checkpoint_view view;     /* of the folder */
+    int held;           /* who leads: the folder, which is nobody else's meanwhile; -1 */
+    bool apart;         /* some rank does not see the folder of rank 0 */
+    bool said;          /* a failure has been, and no save published since */
+    int64_t host_bytes; /* staging memory of all ranks of the host */
     char file_system[16];
     int64_t failures;                /* saves lost, or skipped when due */
     int64_t n_published, *published; /* steps, ascending */
@@ -124,12 +129,15 @@ int saver_lazy_allowed(const struct plan *plan);
 int64_t saver_bytes(const struct plan *plan);
 
 /*
- * Collective over the point. FAIL_FILE when the folder cannot be written, FAIL_USAGE when host memory
- * does not suffice for one slot on every rank of a host. Old unpublished folders are removed.
+ * Collective over the point. FAIL_FILE when the folder cannot be written, FAIL_USAGE when another study saves there
+ * or has, or when host memory does not suffice for one slot on every rank of a host. Old unpublished folders are removed.
  */
 int saver_open(struct saver *saver, const struct saver_config *config);
 /* Collective: waits for what is under way. Safe on a zeroed struct. */
 void saver_close(struct saver *saver);
+
+/* Is the last one that was published still in the folder that this rank sees? Of n_published > 0. */
+bool saver_keeps_last(const struct saver *saver);
 
 /* Is there a slot whose files are ready? The same answer on every rank. */
 bool saver_can_call(const struct saver *saver);

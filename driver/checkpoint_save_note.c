@@ -42,11 +42,24 @@ static bool write_note(const char *path, const char *text)
     return good;
 }
 
+/* What was written is in no folder, where somebody has removed it meanwhile. */
+bool saver_check_file(struct saver_slot *slot)
+{
+    bool there = slot->save.code != 0 || access(slot->save.path, F_OK) == 0;
+    if (!there) {
+        slot->save.code = FAIL_FILE;
+        snprintf(slot->save.why, sizeof slot->save.why, "checkpoint: %s is gone: %s",
+                 slot->save.path, strerror(errno));
+    }
+    return there;
+}
+
 /* A note that cannot be left is a save that failed. */
 static void leave_note(void *arg)
 {
     struct saver_slot *slot = arg;
     char path[CHECKPOINT_PATH];
+    saver_check_file(slot);
     if (slot->save.code == 0) {
         slot->entry.small_hash = slot->save.small_hash;
         char *text = checkpoint_shard_text(&slot->entry);

@@ -39,6 +39,9 @@ int saver_prepare(struct saver *s, struct saver_slot *slot);
 
 void saver_drop_files(const struct saver *s, const struct saver_slot *slot);
 
+/* Behind the save of a rank: is its file where it wrote it? False, and save.code and .why say so. */
+bool saver_check_file(struct saver_slot *slot);
+
 /* A rank's note of what it has written; and the jobs of the writer, behind the save, that leave it and on
  * rank 0 publish. */
 void saver_note_path(const struct saver *s, const struct saver_slot *slot, char *out, size_t size);
@@ -46,6 +49,15 @@ void saver_queue_publishing(struct saver *s, struct saver_slot *slot);
 
 /* On the writer's thread of rank 0, slot->texts being there. */
 void saver_publish(struct saver_slot *slot);
+
+/*
+ * Of node-local folders. The part of each other node, written by all its ranks, gets the name of the step, or FAIL_FILE on
+ * the rank that could not; and takes it off again, when the save is lost elsewhere. And what of it --checkpoint-keep
+ * leaves, behind a published save.
+ */
+int saver_place_part(struct saver *s, struct saver_slot *slot);
+void saver_take_part_back(struct saver *s, struct saver_slot *slot);
+void saver_prune_parts(struct saver *s);
 
 /* Collective: bring saves on by one step of what they wait for. */
 int saver_advance(struct saver *s, bool prepare, int *ended);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/units.h"
@@ -23,6 +24,8 @@ static void look(struct saver *s, struct saver_slot *slot, int64_t *view)
     bool called = slot->state == SAVE_CALLED;
     bool done = called && (s->apart ? checkpoint_save_done(s->writer, &slot->save)
                                     : atomic_load(&slot->noted) != 0);
+    if (done && s->apart) /* before a rank of its node renames the folder: all look first */
+        saver_check_file(slot);
     int published = is_out(slot) ? atomic_load(&slot->publishing) : 0;
     view[VIEW_UNWRITTEN] = called && !done;
     view[VIEW_FAILED] = done && slot->save.code != 0;
@@ -40,17 +43,66 @@ static int bring_together(struct saver *s, int64_t *views, int n)
     return agree_wait(&request);
 }
 
-/* ---- publishing where ranks share no folder: texts by MPI ---- */
-
-static void publish(void *arg)
-{
-    saver_publish(arg);
-}
+/* ---- published ---- */
 
 static void prune(void *arg)
 {
     const struct saver *s = arg;
     checkpoint_prune(s->config.root, s->config.keep);
+}
+
+static void published(struct saver *s, struct saver_slot *slot, int64_t complete_ns)
+{
+    s->published = must_grow(s->published, (size_t)s->n_published + 1, sizeof *s->published);
+    s->published[s->n_published++] = slot->step;
+    s->said = false; /* the next failure is news again */
+    slot->placed = false;
+    saver_prune_parts(s);
+    slot->complete_ns = complete_ns;
+    slot->state = SAVE_PUBLISHED;
+    if (s->plan->layout.rank == 0 && s->config.keep > 0)
+        checkpoint_writer_call(s->writer, prune, s);
+}
+
+bool saver_keeps_last(const struct saver *s)
+{
+    char folder[CHECKPOINT_PATH];
+    checkpoint_step_folder(s->config.root, s->published[s->n_published - 1], folder, sizeof folder);
+    return access(folder, F_OK) == 0;
+}
+
+/* ---- failure: said by the rank that failed ---- */
+
+static int lose(struct saver *s, struct saver_slot *slot, const char *why)
+{
+    char last[64] = "none was published before";
+    int rc = 0;
+    slot->state = SAVE_LOST;
+    s->failures++;
+    saver_take_part_back(s, slot); /* before the ranks of its node drop their files, below */
+    if (s->n_published > 0)
+        snprintf(last, sizeof last, "that of step %lld %s",
+                 (long long)s->published[s->n_published - 1],
+                 saver_keeps_last(s) ? "stays the newest" : "is gone too");
+    fail_clear();
+    if (why != NULL)
+        rc = fail(FAIL_FILE, "%s: the checkpoint of step %lld is lost, %s", why,
+                  (long long)slot->step, last);
+    rc = s->said ? agree_quietly(rc, s->config.parent) : agree(rc, s->config.parent);
+    s->said = true;
+    if (rc == FAIL_COMM)
+        return rc;
+    snprintf(slot->why, sizeof slot->why, "%s", fail_message());
+    fail_clear();
+    saver_drop_files(s, slot);
+    return agree_barrier(s->config.parent); /* nobody makes the folder again while it goes */
+}
+
+/* ---- publishing where ranks share no folder: texts by MPI ---- */
+
+static void publish(void *arg)
+{
+    saver_publish(arg);
 }
 
 static void split_texts(struct saver_slot *slot, const char *all, const int64_t *counts, int world)
@@ -65,7 +117,7 @@ static void split_texts(struct saver_slot *slot, const char *all, const int64_t 
     }
 }
 
-static int begin_publishing(struct saver *s, struct saver_slot *slot)
+static int gather_texts(struct saver *s, struct saver_slot *slot)
 {
     int world = s->plan->layout.world;
     int64_t total, *counts = must_alloc((size_t)world, sizeof *counts);
@@ -73,69 +125,32 @@ static int begin_publishing(struct saver *s, struct saver_slot *slot)
     slot->entry.small_hash = slot->save.small_hash;
     char *text = checkpoint_shard_text(&slot->entry);
     int rc = agree_gather(text, (int64_t)strlen(text), &all, &total, counts, s->config.parent);
-    atomic_store(&slot->publishing, 0);
-    slot->state = SAVE_PUBLISHING;
-    if (rc == 0 && s->plan->layout.rank == 0) {
+    if (rc == 0 && s->plan->layout.rank == 0)
         split_texts(slot, all, counts, world);
-        checkpoint_writer_call(s->writer, publish, slot);
-    }
     free(all);
     free(text);
     free(counts);
     return rc;
 }
 
-/* Where rank 0's folder is not seen, one rank of the node renames the node's own. */
-static void publish_apart(struct saver *s, const struct saver_slot *slot)
+/* The manifest comes last: it is there when every node's part is. */
+static int begin_publishing(struct saver *s, struct saver_slot *slot)
 {
-    char to[CHECKPOINT_PATH];
-    if (s->sees_root)
-        return;
-    checkpoint_step_folder(s->config.root, slot->step, to, sizeof to);
-    if (rename(slot->folder, to) != 0 || checkpoint_sync_folder(s->config.root) != 0)
-        return;
-    int64_t old = s->n_published - 1 - s->config.keep;
-    if (s->config.keep > 0 && old >= 0) {
-        checkpoint_step_folder(s->config.root, s->published[old], to, sizeof to);
-        checkpoint_remove(to);
-    }
-}
-
-static void published(struct saver *s, struct saver_slot *slot, int64_t complete_ns)
-{
-    s->published = must_grow(s->published, (size_t)s->n_published + 1, sizeof *s->published);
-    s->published[s->n_published++] = slot->step;
-    s->said = false; /* the next failure is news again */
-    publish_apart(s, slot);
-    slot->complete_ns = complete_ns;
-    slot->state = SAVE_PUBLISHED;
-    if (s->plan->layout.rank == 0 && s->config.keep > 0)
-        checkpoint_writer_call(s->writer, prune, s);
-}
-
-/* ---- failure: said by the rank that failed ---- */
-
-static int lose(struct saver *s, struct saver_slot *slot, const char *why)
-{
-    char last[64] = "none was published before";
+    int64_t failed = saver_place_part(s, slot) != 0;
+    bool mine = failed != 0;
     int rc = 0;
-    slot->state = SAVE_LOST;
-    s->failures++;
-    if (s->n_published > 0)
-        snprintf(last, sizeof last, "that of step %lld stays the newest",
-                 (long long)s->published[s->n_published - 1]);
-    fail_clear();
-    if (why != NULL)
-        rc = fail(FAIL_FILE, "%s: the checkpoint of step %lld is lost, %s", why,
-                  (long long)slot->step, last);
-    rc = s->said ? agree_quietly(rc, s->config.parent) : agree(rc, s->config.parent);
-    s->said = true;
-    if (rc == FAIL_COMM)
-        return rc;
-    snprintf(slot->why, sizeof slot->why, "%s", fail_message());
-    fail_clear();
-    saver_drop_files(s, slot);
-    return agree_barrier(s->config.parent); /* nobody makes the folder again while it goes */
+    if (mine)
+        snprintf(slot->why, sizeof slot->why, "%s", fail_message());
+    TRY(bring_together(s, &failed, 1));
+    if (failed)
+        return lose(s, slot, mine ? slot->why : NULL);
+    TRY(gather_texts(s, slot));
+    atomic_store(&slot->publishing, 0);
+    slot->state = SAVE_PUBLISHING;
+    if (s->plan->layout.rank == 0)
+        checkpoint_writer_call(s->writer, publish, slot);
+out:
+    return rc;
 }
 
 /* ---- one round ---- */

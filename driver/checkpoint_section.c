@@ -314,7 +314,8 @@ int checkpoint_section(const struct checkpoint_section *section, struct record_p
                                   .shared = x.ask.shared,
                                   .needs_snapshot = checkpoint_ask_has(&x.ask, SAVE_SNAPSHOT),
                                   .keep = section->job->study.checkpoint_keep,
-                                  .throttle_bytes_per_s = section->job->study.test_throttle};
+                                  .throttle_bytes_per_s = section->job->study.test_throttle,
+                                  .begin_step = section->job->begin_step};
     checkpoint_ask_terms(section->job, section->point, &config.terms);
     checkpoint_ask_about(section->job, m->layout, &config.about);
     int crowded = rows->point.oversubscribed; /* rank 0 knows */

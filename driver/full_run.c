@@ -118,6 +118,21 @@ static int64_t now(const struct full_run *x)
     return clock_global_ns(&x->m->clock, units_now_ns());
 }
 
+/* The host's clock was set back, or is another host's: how long nobody trained is not known. */
+static void say_moved(const struct full_run *x)
+{
+    char words[200];
+    double behind_s = (double)x->log.moved_ns / 1e9;
+    if (behind_s < 1)
+        return;
+    snprintf(words, sizeof words,
+             "the clock of this host is %.0f s behind what the launch before wrote: this launch is "
+             "recorded as if it had followed at once",
+             behind_s);
+    point_event(x->at->rows, "warning", units_now_ns() - x->at->job->t0_ns, words);
+    fprintf(stderr, "scalestudy: %s\n", words);
+}
+
 /* Rank 0 knows what was before; all must do the same. */
 static int open_log(struct full_run *x)
 {
@@ -128,6 +143,7 @@ static int open_log(struct full_run *x)
         rc = run_log_open(&x->log, at->job, at->point, &x->past);
     TRY(agree_quietly(rc, x->m->parent));
     TRY(agree_broadcast(&x->past, sizeof x->past, 0, x->m->parent));
+    say_moved(x);
     if (at->order == 0)
         full_run_interval(x, "launch", at->job->begin_ns, at->start_ns, 0, 0, "");
 out:
@@ -187,7 +203,9 @@ static void instant(struct full_run *x, const char *kind, int flags, const char 
 static bool is_saved(const struct full_run *x)
 {
     int64_t n = x->saver.n_published, done = full_run_done(x);
-    return n > 0 ? x->saver.published[n - 1] == done : x->ask.saves && x->steps == 0 && done > 0;
+    if (n > 0)
+        return x->saver.published[n - 1] == done && saver_keeps_last(&x->saver);
+    return x->ask.saves && x->steps == 0 && done > 0;
 }
 
 /* Saves were asked for, and the last state is in none: whoever goes on begins earlier. */
@@ -198,8 +216,9 @@ static void say_unsaved(const struct full_run *x)
     if (!full_run_is_first(x) || !x->ask.saves || is_saved(x))
         return;
     if (n > 0)
-        snprintf(newest, sizeof newest, "the newest checkpoint is of step %lld",
-                 (long long)x->saver.published[n - 1]);
+        snprintf(newest, sizeof newest, "the newest checkpoint%s of step %lld%s",
+                 saver_keeps_last(&x->saver) ? " is" : ",", (long long)x->saver.published[n - 1],
+                 saver_keeps_last(&x->saver) ? "" : ", is gone");
     struct event_row *event = RECORD_ADD(&x->at->rows->events, 1);
     event->rank = -1;
     event->at_ns = units_now_ns() - x->at->job->t0_ns;

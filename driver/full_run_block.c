@@ -82,7 +82,7 @@ static int together(const struct full_run *x, int64_t *values, int n, MPI_Op op)
 }
 
 /* Largest over ranks: n ends, n times of work, and these. */
-enum { WORST_BEGIN, WORST_SIGNAL, WORST_FAILED, WORSTS };
+enum { WORST_BEGIN, WORST_SIGNAL, WORST_FAILED, WORST_TRAINED, WORST_TRAINED_LEAST, WORSTS };
 /* Sums over ranks. */
 enum { SUM_CALL, SUM_INPUT, SUM_STRAGGLER, SUM_STALL, SUMS };
 
@@ -98,6 +98,8 @@ static void look(const struct full_run *x, const struct execute_samples *s, int6
     worst[2 * s->n + WORST_SIGNAL] = preempt_seen();
     worst[2 * s->n + WORST_FAILED] =
         x->failed != 0 || input_failed(x->m->execute->context.input) != 0;
+    worst[2 * s->n + WORST_TRAINED] = full_run_trained(x, s);
+    worst[2 * s->n + WORST_TRAINED_LEAST] = -worst[2 * s->n + WORST_TRAINED];
 }
 
 static void add_up(const struct execute_samples *s, int64_t call_ns, const int64_t *worst,
@@ -192,6 +194,8 @@ static int finish(struct full_run *x, struct execute_samples *s, bool calls, int
     x->steps += n;
     x->behind = x->behind > n ? x->behind - n : 0;
     add_interval(x, s, begin, x->end_ns, flags, sums);
+    if (worst[2 * n + WORST_TRAINED] != -worst[2 * n + WORST_TRAINED_LEAST] && !x->unlike)
+        TRY(full_run_say_unlike(x, s));
     if (worst[2 * n + WORST_FAILED])
         rc = agree_quietly(x->failed ? x->failed : input_failed(x->m->execute->context.input),
                            x->m->parent);

@@ -103,11 +103,11 @@ static int end_line(const struct run_log *log)
 /* ---- reading ---- */
 
 struct reading {
-    int point, ranks; /* wanted; -1: any, -2: none */
-    int64_t t0_unix_ns;
-    int last_point, last_launch;    /* of the lines so far */
-    int unfinished;                 /* point whose run has begun and not ended, -1 */
-    int64_t n, capacity, published; /* published: rows of launches up to their last mark */
+    int point, ranks;                   /* wanted; -1: any, -2: none */
+    int64_t t0_unix_ns, latest_unix_ns; /* latest: end of any row */
+    int last_point, last_launch;        /* of the lines so far */
+    int unfinished;                     /* point whose run has begun and not ended, -1 */
+    int64_t n, capacity, published;     /* published: rows of launches up to their last mark */
     struct interval_row *rows;
 };
 
@@ -136,6 +136,7 @@ static void see_row(struct reading *r, int point, const struct interval_row *row
 {
     r->last_point = point;
     r->last_launch = row->launch;
+    r->latest_unix_ns = row->end_ns > r->latest_unix_ns ? row->end_ns : r->latest_unix_ns;
     bool over = strcmp(row->kind, "end") == 0 && (row->flags & INTERVAL_STOPS) == 0;
     if (over && r->unfinished == point)
         r->unfinished = -1;
@@ -212,6 +213,15 @@ static void begin(struct run_log *log, const struct job *job, const struct point
     log->wall_ns = unix_ns() - units_now_ns();
 }
 
+/* Clocks are set back, and those of hosts differ: what follows in the log does not begin before what it follows. */
+static void follow(struct run_log *log, const struct reading *r, const struct job *job)
+{
+    bool same = r->last_launch == job->launch; /* its rows are by this clock */
+    int64_t begin = (same ? units_now_ns() : job->begin_ns) + log->wall_ns;
+    log->moved_ns = r->latest_unix_ns > begin ? r->latest_unix_ns - begin : 0;
+    log->wall_ns += log->moved_ns;
+}
+
 static void look_back(const struct reading *r, struct run_log_past *past)
 {
     memset(past, 0, sizeof *past);
@@ -248,6 +258,7 @@ int run_log_open(struct run_log *log, const struct job *job, const struct point 
     begin(log, job, point);
     TRY(read_lines(log->path, &r));
     look_back(&r, past);
+    follow(log, &r, job);
     log->rows = r.rows;
     log->n = r.n;
     log->capacity = r.capacity;
@@ -268,7 +279,12 @@ out:
 
 void run_log_open_word(struct run_log *log, const struct job *job, const struct point *point)
 {
+    struct reading r = {.point = -2, .ranks = 1};
     begin(log, job, point);
+    if (read_lines(log->path, &r) != 0)
+        fail_clear();
+    follow(log, &r, job);
+    free(r.rows);
     log->fd = open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 }
 

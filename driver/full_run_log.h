@@ -6,7 +6,8 @@
  * full disk took of a line is taken back. A line without its end is none, and the next launch ends it. Rank 0 writes; a rank that a drill kills says its last word itself; whoever
  * restarts the job adds "detected NS" (jobscripts). A launch that goes on reads what those before it did:
  * how far they came, what they meant to do, and what they had no time to publish. Rows go to the study file
- * with the pieces of the run, and the log goes with the parts when the study is whole.
+ * with the pieces of the run, and the log goes with the parts when the study is whole. The times of a launch never
+ * begin before what the log has: where this host's clock is behind it they are moved, by moved_ns.
  */
 #ifndef DRIVER_FULL_RUN_LOG_H
 #define DRIVER_FULL_RUN_LOG_H
@@ -24,7 +25,8 @@ struct run_log {
     char path[RUN_LOG_PATH];
     int fd; /* -1: does not write */
     int launch, point, ranks;
-    int64_t wall_ns;    /* to add to this process's clock to get UTC */
+    int64_t wall_ns;    /* to add to this process's clock to get UTC, */
+    int64_t moved_ns;   /* this in it: as much was the host's clock behind the log's last rows */
     int64_t t0_unix_ns; /* of the study's first launch: rows count from there */
     int64_t n, capacity, published;
     struct interval_row

@@ -44,8 +44,9 @@ struct full_run {
     } pending[SAVER_SLOTS]; /* of a slot */
     bool stretch;           /* the next block begins a new stretch of step rows */
     int last_kind;          /* of the stretch */
-    int failed; /* rank 0: the log could not be written; all leave behind the next block */
-    int signal; /* that some rank has seen */
+    int failed;  /* rank 0: the log could not be written; all leave behind the next block */
+    int signal;  /* that some rank has seen */
+    bool unlike; /* ranks have had other losses or norms, and it was said */
 };
 
 /* What a block was, the same on all ranks. */
@@ -72,6 +73,12 @@ void full_run_start_up(struct full_run *x, int64_t begin_ns, int64_t end_ns, con
 
 /* ---- full_run_block.c: steps ---- */
 int full_run_block(struct full_run *x, int n, bool calls);
+
+/* ---- full_run_same.c: what ranks must have to the bit ---- */
+/* Of a block: a hash of losses and gradient norms, >= 0; the same on all ranks. */
+int64_t full_run_trained(const struct full_run *x, const struct execute_samples *s);
+/* Collective, where they are not: the first step and rank, an event "warning" and on stderr; once in a launch. */
+int full_run_say_unlike(struct full_run *x, const struct execute_samples *s);
 
 /* ---- full_run_save.c: checkpoints ---- */
 int full_run_saver_open(struct full_run *x);

@@ -78,6 +78,17 @@ static void say_open(const struct wall *wall, struct record_point *rows, int64_t
     fprintf(stderr, "scalestudy: %s\n", event->text);
 }
 
+/* The steps were made all the same: a log whose times have no sense takes nothing with it but the account. */
+static void say_none(struct record_point *rows, int64_t at_ns)
+{
+    char words[400];
+    snprintf(words, sizeof words, "the run has no account of its wall time: %.300s",
+             fail_message());
+    fail_clear();
+    point_event(rows, "warning", at_ns, words);
+    fprintf(stderr, "scalestudy: %s\n", words);
+}
+
 int full_run_last_rows(struct full_run *x)
 {
     struct interval_row *rows = NULL;
@@ -88,9 +99,12 @@ int full_run_last_rows(struct full_run *x)
         return 0;
     take_intervals(&x->log, x->at->rows);
     TRY(run_log_read(&x->log, &rows, &n));
-    TRY(wall_account(&wall, rows, n));
-    wall_rows(&wall, x->at->rows);
-    say_open(&wall, x->at->rows, units_now_ns() - x->at->job->t0_ns);
+    if (wall_account(&wall, rows, n) == 0) {
+        wall_rows(&wall, x->at->rows);
+        say_open(&wall, x->at->rows, units_now_ns() - x->at->job->t0_ns);
+    } else {
+        say_none(x->at->rows, units_now_ns() - x->at->job->t0_ns);
+    }
     wall_release(&wall);
 out:
     free(rows);

@@ -37,7 +37,9 @@ int full_run_saver_open(struct full_run *x)
                                   .shared = x->ask.shared,
                                   .needs_snapshot = checkpoint_ask_has(&x->ask, SAVE_SNAPSHOT),
                                   .keep = job->study.checkpoint_keep,
-                                  .throttle_bytes_per_s = job->study.test_throttle};
+                                  .throttle_bytes_per_s = job->study.test_throttle,
+                                  .continues = x->past.begun,
+                                  .begin_step = job->begin_step};
     checkpoint_ask_terms(job, x->at->point, &config.terms);
     checkpoint_ask_about(job, x->m->layout, &config.about);
     int crowded = x->at->rows->point.oversubscribed; /* rank 0 knows */

@@ -36,6 +36,7 @@ struct job {
     int threads;       /* BLAS threads of this rank */
     const void *world; /* address of MPI_COMM_WORLD's copy */
     int launch;
+    int64_t begin_step;    /* of --resume-from, 0: none */
     int unfinished;        /* point whose run an earlier launch was cut off in, -1 */
     struct record *record; /* rank 0: the study file; pieces of a run go to it. Elsewhere NULL */
     int64_t begin_ns;      /* this process's clock when it began */

@@ -23,6 +23,7 @@
 #include "driver/run.h"
 #include "driver/timed.h"
 #include "driver/watchdog.h"
+#include "workloads/checkpoint_file.h"
 
 static MPI_Comm world;
 
@@ -360,6 +361,7 @@ int main(int argc, char **argv)
     static struct job job;
     bool help = false;
     job.begin_ns = units_now_ns();
+    checkpoint_file_library();
     job.calibrates = argc > 1 && strcmp(argv[1], "calibrate") == 0;
     int parsed = study_parse(&job.study, argc - job.calibrates, argv + job.calibrates, &help);
     if (help || job.study.version) {

@@ -34,7 +34,8 @@ struct tune_row {
 
 struct tune {
     int n;
-    struct tune_row row[TUNE_ROWS]; /* the first: the library's own way; the last three: it, the favourite, it again */
+    struct tune_row row
+        [TUNE_ROWS]; /* the first: the library's own way; the last three: it, the favourite, it again */
     int chosen;
     double each_s;  /* of timed full steps, each row */
     double seconds; /* that all of it took */

@@ -35,6 +35,13 @@ struct checkpoint_place {
 void checkpoint_file_name(char *name, size_t size, bool shared, int rank);
 
 /*
+ * Before any call of HDF5 in a program that saves and may meet a full disk: HDF5 does not tidy up when the process ends.
+ * A file that it could not finish stays open in it, and its tidying ends the process by a signal, whatever its exit code
+ * was (1.10.8). Every file that can be closed has been.
+ */
+void checkpoint_file_library(void);
+
+/*
  * Create `path` (which must not exist) for n shards and reserve its space: shards[i] lies at places[i];
  * `shared` puts each in a group of its own. FAIL_FILE with path and the system's words.
  */

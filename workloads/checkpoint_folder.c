@@ -73,6 +73,19 @@ int checkpoint_steps(const char *root, int64_t **steps)
     return n;
 }
 
+int64_t checkpoint_newest_part(const char *root)
+{
+    int64_t newest = -1;
+    DIR *list = opendir(root);
+    for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;) {
+        int64_t step = step_of(entry->d_name);
+        newest = step > newest ? step : newest;
+    }
+    if (list != NULL)
+        closedir(list);
+    return newest;
+}
+
 /* root/step-N -> root, and N: -1 where the name is another. */
 static int64_t split_step(const char *folder, char *root, size_t size)
 {

@@ -76,6 +76,8 @@ int checkpoint_manifest_text(const char *folder, char **text);
  * folder. A folder without a manifest is not counted.
  */
 int checkpoint_steps(const char *root, int64_t **steps);
+/* The largest N of a folder step-N, with a manifest or without, as another node's part is; -1: none. */
+int64_t checkpoint_newest_part(const char *root);
 void checkpoint_step_folder(const char *root, int64_t step, char *out, size_t size);
 
 /*

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/units.h"
 #include "workloads/formulas.h"
 
 static const char *const recompute_names[] = {"none", "selective", "full", "mlp"};
@@ -112,6 +113,7 @@ static int hold_stage(struct walk *w, int stage, struct memory_choice *c)
     struct layout layout;
     struct memory memory;
     struct plan plan = {0};
+    double unit;
     TRY(layout_init(&layout, ask->nodes, ask->ranks_per_node, rank, &w->degrees));
     TRY(transformer_plan(&plan, ask->model, &layout, &policy));
     memory_of_plan(&memory, &plan, NULL);
@@ -121,7 +123,9 @@ static int hold_stage(struct walk *w, int stage, struct memory_choice *c)
     c->bytes = memory.bytes;
     c->rank = rank;
     memcpy(c->class_bytes, memory.class_bytes, sizeof c->class_bytes);
-    memory_say(&memory, memory_most(&memory), 1e9, "GB", c->most, sizeof c->most);
+    int most = memory_most(&memory);
+    const char *name = units_decimal((double)memory.class_bytes[most], &unit);
+    memory_say(&memory, most, unit, name, c->most, sizeof c->most);
 out:
     return rc;
 }

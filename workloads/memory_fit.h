@@ -38,7 +38,7 @@ struct memory_choice {
     int rank;                                   /* that holds most */
     int64_t bytes, class_bytes[DEVICE_CLASSES]; /* of its plan */
     double over_bytes;                          /* above the device; below 0: room */
-    char most[192];                             /* the class that takes most, in words, GB */
+    char most[192];                             /* the class that takes most, in words */
     double wire_bytes;                          /* a rank sends in a step, closed forms; all axes */
     double extra_flops; /* share of the model's FLOPs that is computed again */
     double modelled_s;  /* NaN without a cost model */

@@ -44,6 +44,7 @@ EOF
 run mpi 2 "$study" --layout 1x2 --points 1x2 "${run_of[@]}" --checkpoint-dir whole --out whole.h5
 expect_exit 0
 cp "$scratch/stdout" whole.txt
+check "ranks have had the same losses and norms" sh -c "! grep -q 'to the bit' '$scratch/stderr'"
 whole=$(loss whole.txt)
 check "a loss" test -n "$whole"
 check "the account of the run" account whole.h5 60 no
@@ -59,6 +60,24 @@ check "saved at its end" test -e short/step-0000000010/manifest.json
 run "$bin/scalereport" short.h5
 expect_stdout "note: no save was due within the run"
 check "nor where saves were due" test "$(grep -c 'no save was due' whole.txt)" -eq 0
+
+# Each rank has loss and norm from sums over ranks, to the bit: where such a sum is left out, step and rank are named.
+if [ $has_h5py = yes ]; then
+    run mpi 2 "$study" --layout 1x2 --points 1x2 --check off -w 1 --min-steps 2 --max-steps 2 --block 2 --out sums.h5
+    sums=$("$python" -c 'import h5py
+for point in h5py.File("sums.h5")["points"].values():
+    found = sorted({int(r["op"]) for r in point["ops"][:] if r["kind"] == b"collective"})
+    print(found[0], found[-1])')
+    check "the sum of losses, and the last of gradients: $sums" test "$(wc -w <<<"$sums")" -eq 2
+    for op in $sums; do
+        run mpi 2 "$study" --layout 1x2 --points 1x2 --check off -w 2 --run-steps 20 --test-drop-op "$op" --out "drop$op.h5"
+        expect_exit 7
+        expect_stderr "step 1: rank 1 has the loss " "they must be the same to the bit, or replicas come apart"
+        check "said once" test "$(grep -c 'to the bit' "$scratch/stderr")" -eq 1
+        run "$bin/scalereport" "drop$op.h5"
+        expect_stdout "warning: step 1: rank 1 has the loss "
+    done
+fi
 
 # In another layout on the timed device, which has no state to save.
 run mpi 4 "$study" --layout 2x2 --nodes 1,2 --device timed --topology laptop --run-steps 20 -w 2 --out timed.h5
@@ -194,7 +213,7 @@ mv lost gone && touch lost
 wait $job
 status=$? command_line="a run whose folder of checkpoints goes away"
 expect_exit 12
-expect_stderr "the end of the run, step 30, is not saved: the newest checkpoint is of step 10"
+expect_stderr "that of step 10 is gone too" "the end of the run, step 30, is not saved: the newest checkpoint, of step 10, is gone"
 check "said once each" test "$(without_launcher | wc -l)" -eq 2
 expect_stdout "its end is not saved" "read it with: scalereport lost.h5"
 run "$bin/scalereport" lost.h5

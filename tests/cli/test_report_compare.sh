@@ -79,6 +79,14 @@ known = [t for t in times if t is not None]
 assert len(known) == 3 and times[:3] == sorted(known), times
 assert any(c["change"] == "recompute=full" and c["saves_bytes"] > 0 and c["step_ms"] for c in answer["changes"])
 PY
+# Sizes of a small model are in its unit, and nothing that is there is printed as 0.00.
+run "$report" check --fit --layout 1x2 --model tiny --memory 8MB --beside 0.0001GB --micro-batch 2
+expect_exit 0
+expect_stdout "a device has 8.0 MB; 100.0 kB of it are kept" "params_MB grads_MB"
+check "the class that takes most, in a unit that fits" grep -qE ' [0-9]+\.[0-9] [kM]B of it for [a-z]+ \(largest: .* [0-9]+\.[0-9]+ [kM]B\)' "$scratch/stdout"
+check "of changes too" grep -qE '^# +parallel +rank_MB +room_MB +change +then_MB +saves_MB' "$scratch/stdout"
+check "no gigabytes" sh -c "! grep -q GB '$scratch/stdout'"
+check "each choice holds parameters" awk '/^#.*params_MB/ { rows = 1; next } /^#/ { rows = 0 } rows { n++; bad += !($5 > 0) } END { exit bad || !n }' "$scratch/stdout"
 run "$report" check --fit --layout 8x8 --model llama-70b -d bf16 --topology h100-8x400g --parallel tp=8 --sequence 4096
 expect_exit 0
 check "only degrees that were left open are tried" sh -c "! grep -E '^ +(dp|shard|pp)' '$scratch/stdout' | grep -v tp=8"
@@ -93,7 +101,7 @@ refuses 6 "--capacity: found \"1e9\", wanted auto, none or a factor above 0, at 
 for nothing in 0GiB 0.0MB 0; do
     run "$report" check --fit --layout 1x2 --memory 1GB --micro-batch 2 --beside $nothing
     expect_exit 0
-    expect_stdout "0.0 GB of it are kept"
+    expect_stdout "1.0 GB; 0 B of it are kept"
 done
 # What was measured under another policy is not beside these choices, and the first difference is named.
 for other in "--pack off" "--bucket 1M"; do

@@ -1,17 +1,13 @@
 /* Any layout resumes what any other saved: the next step is the same, bit for bit on the layout that
  * saved. Every mode saves the same bytes, whatever trains beside it. A rank that cannot write leaves the
- * last good checkpoint in force; ranks that share no folder save and resume each their part. */
-#include "tests/mpi/checkpoint_layouts.h"
+ * last good checkpoint in force; of two studies in one folder one saves. */
+#include "tests/mpi/checkpoint_train.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/units.h"
 #include "driver/agree.h"
 #include "driver/checkpoint_load.h"
-#include "driver/checkpoint_place.h"
-
-static char folder[CHECKPOINT_PATH];
+#include "driver/checkpoint_save_part.h"
 
 static void every_mode_and_dtype(void)
 {
@@ -77,68 +73,6 @@ static void lazy_needs_state_at_rest(void)
     CHECK_HAS(fail_message(), "(zero) of this plan writes the state outside the update");
     fail_clear();
     plan_release(&plan);
-}
-
-/* ---- a training of the gate model, by hand ---- */
-
-struct train {
-    struct plan plan;
-    struct input input;
-    struct execute execute;
-    struct saver saver;
-};
-
-static void train_open(struct train *t, const struct how *how, const char *where, int64_t keep)
-{
-    memset(t, 0, sizeof *t);
-    CHECK_EQ(transformer_plan(&t->plan, &reference.model, &how->layout, &how->policy), 0);
-    CHECK_EQ(input_open(&t->input, "synthetic", 1, reference.model.vocabulary,
-                        reference.model.sequence, 0.25, 0),
-             0);
-    struct execute_config config = {.plan = &t->plan,
-                                    .backend = &backend,
-                                    .input = &t->input,
-                                    .parent = &world,
-                                    .max_steps = 4,
-                                    .fault = {.drop_op = -1},
-                                    .save_stamps = saver_stamps(&t->plan, backend.device),
-                                    .save_tasks = saver_tasks(&t->plan, backend.device)};
-    CHECK_EQ(execute_open(&t->execute, &config), 0);
-    execute_reset(&t->execute, 5);
-    struct saver_config saves = {.execute = &t->execute,
-                                 .parent = &world,
-                                 .root = where,
-                                 .needs_snapshot = true,
-                                 .crowded = true,
-                                 .keep = keep};
-    if (!CHECK_EQ(saver_open(&t->saver, &saves), 0))
-        printf("%s\n", fail_message());
-}
-
-static void train_close(struct train *t)
-{
-    saver_close(&t->saver);
-    execute_close(&t->execute);
-    input_close(&t->input);
-    plan_release(&t->plan);
-}
-
-/* Three steps, the call before the middle one; then until it is over. Returns the slot. */
-static int save_once(struct train *t, enum save_mode mode)
-{
-    int over = -1, ended = -1;
-    saver_want(&t->saver, 1, mode);
-    execute_block(&t->execute, VARIANT_FULL, 1, 3, -1, NULL);
-    int called = saver_collect(&t->saver);
-    if (t->saver.slot[called].state >= SAVE_PUBLISHED)
-        ended = called;
-    while (saver_under_way(&t->saver) > 0) {
-        CHECK_EQ(saver_poll(&t->saver, &over), 0);
-        units_sleep_ns(200000);
-        ended = over >= 0 ? over : ended;
-    }
-    CHECK_EQ(called, ended);
-    return ended;
 }
 
 /* Killed jobs, larger ones too, leave notes of ranks and what they were removing. */
@@ -304,75 +238,101 @@ static void one_slot_is_enough(void)
     MPI_Barrier(world);
 }
 
-/* Each rank has a folder of its own: as on nodes without shared storage. */
-static void node_local(void)
+/* Somebody removes what the last rank is writing, a step after the call: its bytes are on no disk. */
+static int removed;
+
+static void remove_behind_call(void *arg, int step)
+{
+    struct saver *saver = arg;
+    saver_step(saver, step);
+    if (step == 2 && rank == size - 1)
+        removed = unlink(saver->slot[0].save.path) == 0;
+}
+
+static void a_file_that_is_removed(void)
 {
     struct train t;
-    char own[CHECKPOINT_PATH], name[32], step[CHECKPOINT_PATH];
-    struct checkpoint_source source;
-    struct checkpoint_terms terms = {0};
-    struct checkpoint_loaded loaded;
-    snprintf(name, sizeof name, "node-%d", rank);
-    checkpoint_path(own, sizeof own, folder, name);
     make(&all[0]);
-    train_open(&t, &all[0], own, 1);
-    CHECK_EQ(t.saver.sees_root, rank == 0);
-    for (int i = 0; i < 3; i++) {
-        save_once(&t, SAVE_STAGED);
-        CHECK_EQ(saver_poll(&t.saver, NULL), 0);
-    }
-    MPI_Barrier(world);
-    checkpoint_step_folder(own, 7, step, sizeof step); /* 1, 4, 7: the newest alone is kept */
-    CHECK_EQ(access(step, F_OK), 0);
-    uint64_t trained = execute_digest(&t.execute);
-    int rc = checkpoint_source_open(&source, own, &terms, rank, &world);
-    if (!CHECK_EQ(rc, 0))
-        printf("%s\n", fail_message());
-    CHECK_EQ(source.manifest.step, 7);
-    execute_reset(&t.execute, 6);
-    rc = checkpoint_load(&t.execute, &source, &loaded);
-    if (size == 1) { /* two steps later it is where it was */
-        CHECK_EQ(rc, 0);
-        execute_block(&t.execute, VARIANT_FULL, 0, 2, -1, NULL);
-        CHECK_EQ(execute_digest(&t.execute), trained);
-    } else { /* replicas need each other's parts: the missing file is named */
-        CHECK_EQ(rc, FAIL_FILE);
-        CHECK_HAS(fail_message(), "is missing");
-    }
-    fail_clear();
-    checkpoint_source_close(&source);
+    train_open(&t, &all[0], root, 0);
+    struct saver_slot *slot = &t.saver.slot[0];
+    slot->save.throttle_bytes_per_s = slot->bytes; /* a second */
+    t.execute.hook.step = remove_behind_call;
+    (void)save_once(&t, SAVE_STAGED);
+    MPI_Bcast(&removed, 1, MPI_INT, size - 1, world);
+    CHECK_EQ(slot->state,
+             removed ? SAVE_LOST : SAVE_PUBLISHED); /* the latter: a step took longer */
+    CHECK_EQ(t.saver.n_published, !removed);
+    CHECK(!removed || strstr(slot->why, ": the checkpoint of step 1 is lost") != NULL);
     train_close(&t);
-    for (int i = 0; i < 3; i++) {
-        checkpoint_step_folder(own, 1 + 3 * i, step, sizeof step);
+    MPI_Barrier(world);
+    if (rank == 0 && !removed) {
+        char step[CHECKPOINT_PATH];
+        checkpoint_step_folder(root, 1, step, sizeof step);
         checkpoint_remove(step);
     }
-    CHECK_EQ(rmdir(own), 0);
+    CHECK(rank != 0 || rmdir(root) == 0);
+    MPI_Barrier(world);
+}
+
+/* So it is for a run that goes on, where a launch before has filled the disk. */
+static void one_slot_to_begin_with(void)
+{
+    struct train t;
+    char path[CHECKPOINT_PATH];
+    checkpoint_path(path, sizeof path, root, "saving-1.tmp");
+    make(&all[0]);
+    FILE *file = rank == 0 && mkdir(root, 0777) == 0 ? fopen(path, "w") : NULL;
+    CHECK(rank != 0 || (file != NULL && fclose(file) == 0));
+    MPI_Barrier(world);
+    int rc = train_try(&t, &all[0], root, 0, false); /* who begins hears of it */
+    CHECK_EQ(rc, t.saver.n_slots > 1 ? FAIL_FILE : 0);
+    fail_clear();
+    train_close(&t);
+    MPI_Barrier(world);
+    CHECK_EQ(train_try(&t, &all[0], root, 0, true), 0);
+    CHECK(saver_can_call(&t.saver));
+    CHECK_EQ(fail_message()[0], '\0');
+    CHECK_EQ(t.saver.slot[save_once(&t, SAVE_STAGED)].state, SAVE_PUBLISHED);
+    CHECK_EQ(t.saver.failures, 0);
+    train_close(&t);
+    MPI_Barrier(world);
+    CHECK(rank != 0 || unlink(path) == 0);
+    checkpoint_step_folder(root, 1, path, sizeof path);
+    if (rank == 0)
+        checkpoint_remove(path);
+    CHECK(rank != 0 || rmdir(root) == 0);
+    MPI_Barrier(world);
+}
+
+/* Two studies that begin at once may both find the folder empty: who gets it second looks again. */
+static void another_was_faster(void)
+{
+    struct train t;
+    char step[CHECKPOINT_PATH];
+    make(&all[0]);
+    train_open(&t, &all[0], root, 0);
+    CHECK_EQ(t.saver.slot[save_once(&t, SAVE_STAGED)].state, SAVE_PUBLISHED);
+    train_close(&t);
+    MPI_Barrier(world);
+    CHECK_EQ(train_try(&t, &all[0], root, 0, false), FAIL_USAGE);
+    CHECK_HAS(fail_message(), "root holds checkpoints up to step 1, and this study begins at step "
+                              "0: take an empty folder, or --resume-from ");
+    fail_clear();
+    train_close(&t);
+    MPI_Barrier(world);
+    CHECK_EQ(train_try(&t, &all[0], root, 0, true), 0); /* but not whose it is */
+    train_close(&t);
+    MPI_Barrier(world);
+    checkpoint_step_folder(root, 1, step, sizeof step);
+    if (rank == 0)
+        checkpoint_remove(step);
+    CHECK(rank != 0 || rmdir(root) == 0);
     MPI_Barrier(world);
 }
 
 int main(int argc, char **argv)
 {
-    int provided;
-    struct model model;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
-    MPI_Comm_dup(MPI_COMM_WORLD, &world);
-    MPI_Comm_rank(world, &rank);
-    MPI_Comm_size(world, &size);
-    backend = (struct backend){
-        .device = &device_cpu, .comm = &comm_mpi, .kernels = &kernels_cpu, .local_rank = rank};
-    const char *base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-    snprintf(folder, sizeof folder, "%s/scalestudy-mpi-checkpoint.XXXXXX", base);
-    if (rank == 0 && mkdtemp(folder) == NULL)
-        MPI_Abort(world, 1);
-    MPI_Bcast(folder, sizeof folder, MPI_CHAR, 0, world);
-    checkpoint_path(root, sizeof root, folder, "root");
-    CHECK_EQ(model_load(&model, "tiny"), 0);
-    struct gate_shape shape = {.tp = 4, .rows = 8, .layers = 4};
-    struct routing routing;
-    routing_defaults(&routing);
-    CHECK_EQ(gate_reference_routed(&reference, &model, &routing, &shape, 4 * size, 1, GATE_FP32,
-                                   rank, &world),
-             0);
+    trains_begin(argc, argv);
     any_resumes_any(all, ALL);
     every_mode_and_dtype();
     late_copies();
@@ -381,16 +341,9 @@ int main(int argc, char **argv)
     a_rank_that_cannot_write();
     room_comes_back();
     one_slot_is_enough();
-    node_local();
+    a_file_that_is_removed();
+    one_slot_to_begin_with();
+    another_was_faster();
     experts_resume();
-    gate_reference_release(&reference);
-    MPI_Barrier(world);
-    if (rank == 0)
-        CHECK_EQ(rmdir(folder), 0);
-    long failed = test_failed;
-    MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_LONG, MPI_MAX, world);
-    MPI_Comm_free(&world);
-    MPI_Finalize();
-    int rc = rank == 0 || test_failed ? test_end() : 0;
-    return rc || failed;
+    return trains_end();
 }

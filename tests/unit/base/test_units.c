@@ -187,6 +187,21 @@ static void test_sleep_is_never_early(void)
     CHECK(units_now_ns() >= start);
 }
 
+static void test_decimal(void)
+{
+    static const struct {
+        double bytes, unit;
+        const char *name;
+    } of[] = {{0, 1, "B"},         {999, 1, "B"},      {1000, 1e3, "kB"},
+              {999999, 1e3, "kB"}, {1e6, 1e6, "MB"},   {999e6, 1e6, "MB"},
+              {1e9, 1e9, "GB"},    {141e9, 1e9, "GB"}, {4e15, 1e9, "GB"}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        double unit = 0;
+        CHECK(strcmp(units_decimal(of[i].bytes, &unit), of[i].name) == 0);
+        CHECK(unit == of[i].unit);
+    }
+}
+
 static void test_plural(void)
 {
     CHECK(strcmp(units_s(1), "") == 0);
@@ -202,6 +217,7 @@ int main(void)
     test_real_and_share();
     test_round_trip();
     test_sleep_is_never_early();
+    test_decimal();
     test_plural();
     return test_end();
 }

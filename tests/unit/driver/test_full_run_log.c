@@ -124,6 +124,36 @@ static void other_point(void)
     run_log_close(&log);
 }
 
+/* A launch on a host whose clock is an hour behind, or was set back, follows what the log has. */
+static void clock_set_back(void)
+{
+    const struct point other = {.index = 5, .ranks = 2};
+    const int64_t hour = INT64_C(3600) * 1000000000;
+    struct run_log log, word;
+    struct run_log_past past;
+    struct interval_row *rows;
+    int64_t n;
+    CHECK_EQ(run_log_open(&log, &job, &other, &past), 0);
+    log.wall_ns += hour; /* this launch's clock was right, and the next one's is not */
+    add(&log, "start-up", 0, 0, "to step 40");
+    add(&log, "steps", 100, 10, "");
+    run_log_close(&log);
+    job.launch++;
+    job.begin_ns = units_now_ns();
+    CHECK_EQ(run_log_open(&log, &job, &other, &past), 0);
+    CHECK_NEAR((double)log.moved_ns, (double)hour, 60e9);
+    job.t0_ns = job.begin_ns;
+    add(&log, "steps", 0, 10, "");
+    CHECK_EQ(run_log_read(&log, &rows, &n), 0);
+    CHECK_EQ(n, 3);
+    CHECK_EQ(rows[2].begin_ns, rows[1].end_ns); /* at once: nobody knows how long it was */
+    free(rows);
+    run_log_open_word(&word, &job, &other); /* who speaks in the same launch, has its time */
+    CHECK(word.wall_ns >= log.wall_ns - 1000000000 && word.wall_ns <= log.wall_ns + 60000000000);
+    run_log_close(&word);
+    run_log_close(&log);
+}
+
 int main(void)
 {
     char parts[600];
@@ -131,11 +161,12 @@ int main(void)
     snprintf(job.study.out, sizeof job.study.out, "%s/a.h5", folder);
     snprintf(parts, sizeof parts, "%s.parts", job.study.out);
     CHECK_EQ(mkdir(parts, 0777), 0);
-    job.t0_ns = units_now_ns();
+    job.t0_ns = job.begin_ns = units_now_ns();
     first_launch();
     next_launch();
     full_disk();
     other_point();
+    clock_set_back();
     snprintf(parts, sizeof parts, "rm -r %s", folder);
     CHECK_EQ(system(parts), 0);
     return test_end();

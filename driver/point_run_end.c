@@ -164,10 +164,12 @@ void point_run_events(struct run *r)
     if (r->job->backend.kernels->no_numerics)
         timed_note(r->rows, now, r->job);
     else if (!execute_has_scratch(&r->execute))
-        point_event(
-            r->rows, "note", now,
-            "no scratch copies: variants ran on the training state, which was made again from the "
-            "generator after each");
+        point_event(r->rows, "note", now,
+                    r->job->study.resume_from[0] != '\0'
+                        ? "no scratch copies: variants ran on the training state, which was read "
+                          "again from the checkpoint after each"
+                        : "no scratch copies: variants ran on the training state, which was made "
+                          "again from the generator after each");
     if (r->job->study.test_delay > 0)
         point_event(r->rows, "fault", now,
                     "a delay was planted before the first gradient all-reduce");

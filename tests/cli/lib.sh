@@ -81,6 +81,13 @@ expect_in() { # stream, TEXT...
 expect_stdout() { expect_in stdout "$@"; }
 expect_stderr() { expect_in stderr "$@"; }
 
+# column NAME FILE: that column of the CSV of a study, one value a line, in the order of points. Quoted texts
+# may hold commas.
+column() {
+    "$bin/scalereport" --csv "$2" | sed 's/"[^"]*"/quoted/g' | awk -F, -v name="$1" '
+        NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i; next } { print $at }'
+}
+
 # What the launcher adds to stderr when a job ends with a status other than 0.
 without_launcher() {
     awk '/^-----------------*$/ { inside = !inside; next } /^\[[^]]*:[0-9]+\] / { next } !inside && NF' \

@@ -11,11 +11,6 @@ mkfifo fifo
 mkdir none shards
 python=$(command -v python3 || true)
 
-# column NAME FILE: that column of the CSV, one value a line, in the order of points.
-column() {
-    "$report" --csv "$2" | sed 's/"[^"]*"/quoted/g' | awk -F, -v name="$1" '
-        NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i; next } { print $at }'
-}
 digest() { "$report" --json "$1" | sed -n 's/.*"digest": "\([0-9a-f]*\)".*/\1/p'; }
 
 # ---- refused, by one rank, before anything runs ----

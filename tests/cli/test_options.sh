@@ -5,12 +5,8 @@
 study=$bin/scalestudy report=$bin/scalereport
 quick=(--check=off --sequence 16 -w 1 --min-steps 2 --max-steps 2 --block 2)
 
-# column NAME FILE: that column of the CSV, sorted, in one line. Quoted texts may hold commas.
-column() {
-    "$report" --csv "$2" | sed 's/"[^"]*"/quoted/g' | awk -F, -v name="$1" '
-        NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i; next } { print $at }' |
-        sort | tr '\n' ' '
-}
+# columns NAME FILE: that column, sorted, in one line.
+columns() { column "$@" | sort | tr '\n' ' '; }
 /usr/bin/python3 -c 'import h5py' 2>/dev/null && has_h5py=yes || has_h5py=no
 
 # in_file DESCRIPTION FILE...: the Python on stdin holds for the files f[0], f[1], ...
@@ -85,8 +81,8 @@ for seed in 1 2; do
 done
 run mpi 1 "$study" --layout 1x1 "${quick[@]}" --padding 50% --seed 1 --out again.h5
 for loss in initial_loss final_loss; do
-    check "another seed, another $loss" test "$(column $loss seed1.h5)" != "$(column $loss seed2.h5)"
-    check "the same seed, the same $loss" test "$(column $loss seed1.h5)" = "$(column $loss again.h5)"
+    check "another seed, another $loss" test "$(columns $loss seed1.h5)" != "$(columns $loss seed2.h5)"
+    check "the same seed, the same $loss" test "$(columns $loss seed1.h5)" = "$(columns $loss again.h5)"
     check "there is a $loss" grep -q '^[1-9][.]' <(column $loss seed1.h5)
 done
 
@@ -99,7 +95,7 @@ PY
 run mpi 1 "$study" --layout 1x1 --check=off --sequence 16 --padding 50% -w 1 --min-steps 20 \
     --max-steps 20 --block 10 --input synthetic,memory --out input.h5
 expect_exit 0
-check "a point for each input" test "$(column input input.h5)" = "memory synthetic "
+check "a point for each input" test "$(columns input input.h5)" = "memory synthetic "
 in_file "memory holds 16 steps of the same samples, and begins again" input.h5 <<'PY'
 made, held = of_full_steps(0, "000"), of_full_steps(0, "001")
 assert len(made) == len(held) > 32
@@ -113,8 +109,8 @@ PY
 # ---- --micro-batch ----
 run mpi 2 "$study" --layout 1x2 --points 1x1,1x2 "${quick[@]}" --global-batch 8 --micro-batch 2,4 --out micro.h5
 expect_exit 0
-check "both sizes at both points" test "$(column mbs micro.h5)" = "2 2 4 4 "
-check "all valid" test "$(column valid micro.h5)" = "1 1 1 1 "
+check "both sizes at both points" test "$(columns mbs micro.h5)" = "2 2 4 4 "
+check "all valid" test "$(columns valid micro.h5)" = "1 1 1 1 "
 in_file "8 samples in micro-steps" micro.h5 <<'PY'
 for point in f[0]["points"]:
     row, steps = table(0, "point", point)[0], table(0, "steps", point)
@@ -128,10 +124,10 @@ PY
 # ---- --sequence ----
 run mpi 2 "$study" --layout 1x2 --points 1x2 "${quick[@]:3}" --sequence 32,16 --out sequence.h5
 expect_exit 0
-check "two lengths" test "$(column seq sequence.h5)" = "16 32 "
-check "both valid" test "$(column valid sequence.h5)" = "1 1 "
-check "their gates passed" test "$(column gate sequence.h5)" = "passed passed "
-check "twice the tokens" test "$(column positions_per_step sequence.h5)" = "128 256 "
+check "two lengths" test "$(columns seq sequence.h5)" = "16 32 "
+check "both valid" test "$(columns valid sequence.h5)" = "1 1 "
+check "their gates passed" test "$(columns gate sequence.h5)" = "passed passed "
+check "twice the tokens" test "$(columns positions_per_step sequence.h5)" = "128 256 "
 
 # ---- --points: 2x1 of 2x2 is the first rank of each node. Those two work, the other two sleep. ----
 cat >timed.sh <<'SH'
@@ -152,7 +148,7 @@ for worker in 0 2; do
             test "$(cpu_ms $worker)" -gt $((2 * $(cpu_ms $sleeper)))
     done
 done
-check "two ranks on two nodes" test "$(column nodes points.h5)$(column ranks points.h5)" = "2 2 "
+check "two ranks on two nodes" test "$(columns nodes points.h5)$(columns ranks points.h5)" = "2 2 "
 
 # ---- --deterministic ----
 digest() { grep -ao 'state of all ranks after [0-9]* steps: [0-9a-f]*' "$1"; }
@@ -166,6 +162,6 @@ check "the same bits again: $(digest once.h5)" test "$(digest once.h5)" = "$(dig
 check "a digest of 16 digits" grep -aq 'steps: [0-9a-f]\{16\}' once.h5
 check "another seed, another digest" test "$(digest once.h5)" != "$(digest other.h5)"
 check "without it none is noted" test -z "$(digest points.h5)"
-check "it is a column" test "$(column deterministic once.h5)" = "1 "
+check "it is a column" test "$(columns deterministic once.h5)" = "1 "
 
 finish

@@ -6,11 +6,6 @@
 study=$bin/scalestudy report=$bin/scalereport
 quick=(--sequence 16 -w 2 --min-steps 5 --max-steps 5)
 
-# column NAME FILE: that column of the CSV, one value a line, in the order of points.
-column() {
-    "$report" --csv "$2" | awk -F, -v name="$1" '
-        NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i; next } { print $at }'
-}
 above() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && a > b) }'; }
 
 # ---- refused before anything runs ----

@@ -5,10 +5,6 @@
 
 study=$bin/scalestudy report=$bin/scalereport
 timed=(--device timed --topology laptop -w 2 --block 4)
-column() { # NAME FILE: that column of the CSV, one value a line
-    "$report" --csv "$2" | awk -F, -v name="$1" '
-        NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i; next } { print $at }'
-}
 
 # ---- refused before anything runs ----
 refuses 6 "--device timed: wanted --topology too" mpi 2 "$study" --layout 2x1 --device timed
@@ -28,17 +24,16 @@ refuses 6 "\"memory\" is missing" mpi 2 "$study" --layout 2x1 --topology bad.yam
 refuses 6 "a device of laptop has 4.0 GB" mpi 1 "$study" --layout 1x1 --model gpt2-1558m "${timed[@]}"
 
 # ---- one node: the step is the plan's critical path ----
-kept=no
-for _ in 1 2 3 4 5; do # other processes can only disturb it
-    rm -f one.h5
-    run mpi 1 "$study" --layout 1x1 "${timed[@]}" --global-batch 20 --min-steps 20 --max-steps 20 --out one.h5
-    awk -v step="$(column step_ms_mean one.h5)" -v path="$(column critical_ms one.h5)" \
-        -v low="$(column ci_lo_ms one.h5)" -v high="$(column ci_hi_ms one.h5)" 'BEGIN {
-            exit !(path > 0 && step > 0.97 * path && step < 1.3 * path && low <= step && step <= high) }' &&
-        kept=yes && break
-done
+# Its clock begins with a block and no wake-up moves it, so from end to end a block of 4 is as long as 4 paths but
+# for how late its two ends were seen: over 10 to 20 steps, the first being warm-up perhaps, less than a third of that.
+run mpi 1 "$study" --layout 1x1 "${timed[@]}" --global-batch 20 --min-steps 20 --max-steps 20 --out one.h5
 expect_exit 0
-check "the step is the critical path, never shorter (bench/timed.sh prints how close)" test "$kept" = yes
+check "the step is the critical path (bench/timed.sh prints how close)" awk -v step="$(column step_ms_mean one.h5)" \
+    -v path="$(column critical_ms one.h5)" -v late="$(column late_most_ms one.h5)" 'BEGIN {
+        print step, path, late
+        exit !(path > 0 && late > 0 && step > 0.99 * path - late / 3 && step < 1.01 * path + late / 3) }'
+check "its interval is around it" awk -v step="$(column step_ms_mean one.h5)" -v low="$(column ci_lo_ms one.h5)" \
+    -v high="$(column ci_hi_ms one.h5)" 'BEGIN { print low, step, high; exit !(0 < low && low <= step && step <= high) }'
 expect_stdout ", no numerics, timed: laptop" " n/a " \
     "timed: laptop; kernels are the cost model's, communication is this machine's; critical path there"
 run "$report" one.h5
@@ -47,7 +42,8 @@ expect_stdout "TIMED: 1 of 1 point computed nothing" "device timed: laptop" "no-
 check "the file says no numerics" test "$(column gate one.h5)" = "no numerics"
 check "it names the topology" test "$(column topology one.h5)" = laptop
 check "no loss" test -z "$(column final_loss one.h5 | tr -d nNaA)"
-check "deadlines were kept" awk -v late="$(column late_ms one.h5)" 'BEGIN { exit !(late != "" && late < 50) }'
+check "how late deadlines were kept is said" awk -v late="$(column late_ms one.h5)" -v most="$(column late_most_ms one.h5)" \
+    'BEGIN { print late, most; exit !(late > 0 && late < most) }'
 
 # ---- what still gates: collectives and the work; a curve of its own ----
 run mpi 2 "$study" --layout 2x1 --nodes 1,2 "${timed[@]}" --topology "laptop node:2 core:1" --base alone \

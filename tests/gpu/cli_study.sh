@@ -14,10 +14,6 @@ bound_mpi() {
     shift
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 300 mpirun -np "$ranks" "$@"
 }
-column() { # NAME FILE
-    "$report" --csv "$2" | awk -F, -v name="$1" '
-        NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i; next } { print $at }'
-}
 points() { # how many points of the last run were ok
     awk '/^ +[0-9]/ && / ok/' "$scratch/stdout" | wc -l
 }

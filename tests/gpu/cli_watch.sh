@@ -10,10 +10,6 @@ ranks=$((gpus > 1 ? 2 : 1))
 run_of=(--layout "1x$ranks" --points "1x$ranks" --device cuda --dtype bf16 --model gpt2-124m --micro-batch 16
     --global-batch $((16 * ranks)) --sequence 1024 --check off -w 5 --min-steps 10 --max-steps 10)
 
-column() { # NAME FILE
-    "$report" --csv "$2" | awk -F, -v name="$1" '
-        NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i; next } { print $at }'
-}
 within() { # WHAT VALUE LOW HIGH
     check "$1 $2 is within $3 and $4" awk -v x="$2" -v low="$3" -v high="$4" 'BEGIN { exit !(x != "" && x >= low && x <= high) }'
 }

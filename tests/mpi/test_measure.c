@@ -1,83 +1,10 @@
 /* The timed section keeps its promises: blocks F C M I I M C F, a lead-in in front of each, warm-up
- * apart, as many rows as steps, a training state that never notices the variants, and a series that
- * is the time between the last ranks' ends. */
-#include <mpi.h>
-#include <stdlib.h>
-#include <string.h>
-
+ * apart, as many rows as steps, a training state that never notices the variants, or is there again
+ * behind each, and a series that is the time between the last ranks' ends. */
 #include "analysis/stats.h"
-#include "base/err.h"
-#include "driver/measure.h"
-#include "tests/test.h"
-#include "workloads/transformer.h"
+#include "tests/mpi/measure_rig.h"
 
-enum { BLOCK = 2, MOST_BLOCKS = 9 };
-
-static const MPI_Comm world = MPI_COMM_WORLD;
-static int rank, size;
-
-/* ---- a point of the tiny model ---- */
-
-struct rig {
-    struct study study;
-    struct model model;
-    struct layout layout;
-    struct plan plan;
-    struct input input;
-    struct backend backend;
-    struct execute execute;
-    struct measure measure;
-};
-
-static void rig_open(struct rig *rig, bool scratch, int64_t steps)
-{
-    struct degrees degrees = {0};
-    struct policy policy;
-    memset(rig, 0, sizeof *rig);
-    rig->study = (struct study){.warm_up = 1,
-                                .settle = 1,
-                                .min_steps = steps,
-                                .max_steps = steps,
-                                .max_seconds = 60,
-                                .stamps = 1,
-                                .block = BLOCK};
-    CHECK_EQ(model_load(&rig->model, "tiny"), 0);
-    rig->model.sequence = 16;
-    policy_defaults(&policy, &rig->model);
-    policy.global_batch = 2 * size;
-    policy.micro_batch = 1;
-    policy.bucket_bytes = 400000;
-    policy.warm_up = 2;
-    CHECK_EQ(layout_init(&rig->layout, size, 1, rank, &degrees), 0);
-    CHECK_EQ(transformer_plan(&rig->plan, &rig->model, &rig->layout, &policy), 0);
-    CHECK_EQ(input_open(&rig->input, "synthetic", 3, rig->model.vocabulary, 16, 0, 0), 0);
-    rig->backend = (struct backend){.device = &device_cpu, .kernels = &kernels_cpu};
-    CHECK_EQ(comm_find("mpi", &rig->backend.comm), 0);
-    struct execute_config config = {.plan = &rig->plan,
-                                    .backend = &rig->backend,
-                                    .input = &rig->input,
-                                    .parent = &world,
-                                    .max_steps = BLOCK + 1,
-                                    .scratch = scratch,
-                                    .fault = {.drop_op = -1}};
-    CHECK_EQ(execute_open(&rig->execute, &config), 0);
-    execute_reset(&rig->execute, 1);
-    rig->measure = (struct measure){.study = &rig->study,
-                                    .execute = &rig->execute,
-                                    .layout = &rig->layout,
-                                    .parent = &world,
-                                    .together = &world,
-                                    .seed = 1,
-                                    .t0_ns = 1000};
-}
-
-static void rig_close(struct rig *rig)
-{
-    measure_release(&rig->measure);
-    execute_close(&rig->execute);
-    input_close(&rig->input);
-    plan_release(&rig->plan);
-}
+enum { MOST_BLOCKS = 9 };
 
 /* ---- what the header promises: the blocks of a section, in order ---- */
 
@@ -303,18 +230,10 @@ static void with_scratch(int64_t steps)
     rig_close(&rig);
 }
 
-/* The variants run on the state itself: after each one training starts again. */
-static void without_scratch(void)
+/* Since the last variant these full steps were done, from where training began; returns how many. */
+static int check_since(const struct record_point *rows, int before)
 {
-    struct rig rig;
-    rig_open(&rig, false, 2 * BLOCK);
-    CHECK(!execute_has_scratch(&rig.execute));
-    CHECK_EQ(measure_run(&rig.measure), 0);
-    uint64_t digest = execute_digest(&rig.execute);
-    struct blocks blocks = promised(BLOCK);
-    const struct record_point *rows = &rig.measure.local;
-    check_steps(rows, &blocks, false);
-    int since = 0, last = 0;
+    int since = 0;
     double first_loss = rows->steps.rows[0].loss;
     for (int64_t i = 0; i < rows->steps.n; i++) {
         const struct step_row *row = &rows->steps.rows[i];
@@ -322,15 +241,41 @@ static void without_scratch(void)
             since = 0;
             continue;
         }
-        last = ++since;
-        CHECK_EQ(row->consumed, since * 2 * size);
-        CHECK_EQ(row->micro_step, since * 2);
-        CHECK_EQ(row->optimizer_step, since);
+        since++;
+        CHECK_EQ(row->consumed, (before + since) * 2 * size);
+        CHECK_EQ(row->micro_step, (before + since) * 2);
+        CHECK_EQ(row->optimizer_step, before + since);
         CHECK_EQ(row->loss == first_loss, since == 1);
     }
+    return since;
+}
+
+/* The variants run on the state itself: after each one training starts again, from the generator or from a
+ * state that is known, of `before` steps: bit by bit what full steps alone make of it. */
+static void without_scratch(int before)
+{
+    struct rig rig;
+    struct known known = {0};
+    rig_open(&rig, false, 2 * BLOCK);
+    CHECK(!execute_has_scratch(&rig.execute));
+    if (before > 0) {
+        digest_of(&rig, before);
+        known_keep(&known, &rig.execute);
+        rig.measure.again = known_again;
+        rig.measure.again_arg = &known;
+    }
+    CHECK_EQ(measure_run(&rig.measure), 0);
+    uint64_t digest = execute_digest(&rig.execute);
+    struct blocks blocks = promised(BLOCK);
+    const struct record_point *rows = &rig.measure.local;
+    check_steps(rows, &blocks, false);
+    int last = check_since(rows, before);
     CHECK_EQ(last, 1 + BLOCK);
+    CHECK_EQ(known.asked, before == 0 ? 0 : size > 1 ? 4 : 2);
     CHECK_NEAR(rig.measure.final_loss, last_full(rows)->loss, 0);
-    CHECK(digest_of(&rig, last) == digest);
+    CHECK(digest_of(&rig, before + last) == digest);
+    CHECK(digest_of(&rig, last) != digest || before == 0);
+    known_release(&known);
     rig_close(&rig);
 }
 
@@ -390,7 +335,8 @@ int main(int argc, char **argv)
     MPI_Comm_size(world, &size);
     with_scratch(2 * BLOCK);
     with_scratch(2 * BLOCK - 1);
-    without_scratch();
+    without_scratch(0);
+    without_scratch(3);
     scratch_is_a_copy();
     when_it_stops();
     int failed = test_end();

@@ -133,6 +133,16 @@ static bool may_differ(const struct record_attribute *attribute)
            strcmp(attribute->name, "out") == 0;
 }
 
+/* An option that only one of the two builds has can be given to neither. */
+static int of_another_build(const char *name, bool was)
+{
+    return fail(
+        FAIL_USAGE,
+        "resume: the build of the first launch had %s option %s, and this one has %s: go on "
+        "with that build, or start another study with another --out",
+        was ? "an" : "no", name, was ? "none" : "one");
+}
+
 static int differs(const char *name, const char *was, const char *now)
 {
     return fail(FAIL_USAGE,
@@ -146,13 +156,15 @@ int record_head_compare(const struct record_head *was, const struct record_head 
     for (int64_t i = 0; i < now->n_attributes; i++) {
         const struct record_attribute *new = &now->attributes[i];
         const char *old = record_head_get(was, "study", new->name);
-        if (!may_differ(new) && (old == NULL || strcmp(old, new->text) != 0))
-            return differs(new->name, old != NULL ? old : "absent", new->text);
+        if (!may_differ(new) && old == NULL)
+            return of_another_build(new->name, false);
+        if (!may_differ(new) && strcmp(old, new->text) != 0)
+            return differs(new->name, old, new->text);
     }
     for (int64_t i = 0; i < was->n_attributes; i++) {
         const struct record_attribute *old = &was->attributes[i];
         if (!may_differ(old) && record_head_get(now, "study", old->name) == NULL)
-            return differs(old->name, old->text, "absent");
+            return of_another_build(old->name, true);
     }
     if (strcmp(was->study_digest, now->study_digest) != 0)
         return differs("study_digest", was->study_digest, now->study_digest);

@@ -23,6 +23,7 @@
 #include "analysis/studies.h"
 #include "base/err.h"
 #include "base/opt.h"
+#include "base/revision.h" /* made by cmake/revision.cmake */
 
 /* Of the resampling: the same files give the same report. */
 enum { SEED = 1 };

@@ -78,12 +78,11 @@ int comm_setup_parse(struct comm_setup *out, const char *text)
         text);
 }
 
-int comm_setup_check(const struct comm_type *type, const char *text)
+int comm_setup_for(struct comm_setup *out, const struct comm_type *type, const char *text)
 {
     static const struct comm_setup own;
-    struct comm_setup asked;
-    int rc = comm_setup_parse(&asked, text);
-    if (rc == 0 && memcmp(&asked, &own, sizeof own) != 0 && type->set_up == NULL)
+    int rc = comm_setup_parse(out, text);
+    if (rc == 0 && memcmp(out, &own, sizeof own) != 0 && type->set_up == NULL)
         rc = fail(FAIL_USAGE, "--comm-setup %s: of communicator \"%s\" nothing can be set up", text,
                   type->name);
     return rc;

@@ -53,11 +53,11 @@ struct comm_setup {
 
 /*
  * "MEMORY[,BLOCKS]": nothing, buffers or windows; few, none, or a number of blocks at most, from 1 to 64.
- * "nothing" is the library's own way. FAIL_USAGE in one sentence; check: also of a type that cannot.
+ * "nothing" is the library's own way. FAIL_USAGE in one sentence; comm_setup_for: also of a type that cannot.
  */
 struct comm_type;
 int comm_setup_parse(struct comm_setup *out, const char *text);
-int comm_setup_check(const struct comm_type *type, const char *text);
+int comm_setup_for(struct comm_setup *out, const struct comm_type *type, const char *text);
 void comm_setup_text(const struct comm_setup *setup, char text[static COMM_SETUP_TEXT]);
 
 struct comm_type {

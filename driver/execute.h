@@ -99,6 +99,7 @@ struct backend {
     bool gemm_search;   /* products take what measures fastest at set-up; not when deterministic */
     int gemm_margin;    /* multiprocessors that products leave to calls beside them */
     bool deterministic; /* kernels give the same bits every time */
+    struct comm_setup comm_setup; /* how communicators are made, of every executor */
     int local_rank;
     int threads; /* that a rank may use for the host's own work between fences; 0: one */
 };

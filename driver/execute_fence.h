@@ -41,4 +41,12 @@ void execute_alive(void *arg);
 int execute_open_comms(struct execute *execute, const struct execute_config *config,
                        struct comm *comms, int *n_comms);
 
+/* Collective: those of the executor closed and made as `setup` says, its memory told of. *refused: the
+ * library would not, on some rank, where its words are kept (fail_message); then there may be none. */
+int execute_make_comms(struct execute *execute, const struct execute_config *config,
+                       const struct comm_setup *setup, bool *refused);
+
+/* A rank that fails takes the others with it before they wait for it. */
+int execute_together(const struct execute_config *config, int code);
+
 #endif

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "driver/agree.h"
 #include "driver/choices.h"
 #include "driver/execute_fence.h"
 #include "driver/execute_graph.h"
@@ -32,45 +31,6 @@ static int take_memory(struct execute *e)
     size_t row = SCALARS * sizeof(double);
     TRY(type->alloc(&e->device, DEVICE_TEMPORARIES, (size_t)e->max_steps * row, &log));
     e->log = log;
-out:
-    return rc;
-}
-
-/* A rank that fails takes the others with it before they wait for it. */
-static int together(const struct execute_config *config, int code)
-{
-    return config->parent != NULL ? agree_quietly(code, config->parent) : code;
-}
-
-/* Counted calls at their largest. */
-static int check_calls(const struct plan *plan, const struct comm *comm)
-{
-    int rc = 0;
-    for (int i = 0; i < plan->n_ops && comm->type->takes != NULL; i++) {
-        const struct shape_coll *s = &plan->ops[i].shape.coll;
-        if (plan->ops[i].kind != OP_COLLECTIVE || plan->ops[i].stream != comm->stream)
-            continue;
-        int64_t most = s->most[0] > s->most[1] ? s->most[0] : s->most[1];
-        struct coll call = s->coll;
-        call.count = s->counted && most > call.count ? most : call.count;
-        TRY(comm->type->takes(comm, &call));
-    }
-out:
-    return rc;
-}
-
-int execute_open_comms(struct execute *e, const struct execute_config *config, struct comm *comms,
-                       int *n_comms)
-{
-    int rc = 0;
-    for (int i = 0; i < e->plan->n_channels; i++) {
-        enum axis axis = e->plan->channel[i].axis;
-        const struct group *group = &e->plan->layout.group[axis];
-        rc = comm_open(&comms[i], config->backend->comm, config->parent, &e->device, 1 + i, axis,
-                       group, e->plan->n_ops);
-        *n_comms = i + (rc == 0);
-        TRY(together(config, rc == 0 ? check_calls(e->plan, &comms[i]) : rc));
-    }
 out:
     return rc;
 }
@@ -145,7 +105,8 @@ static int open_own(struct execute *e, const struct execute_config *config)
     e->save_stream = streams - 1;
     e->save_stamp = slots;
     TRY(device_open(&e->device, config->backend->device, config->backend->local_rank, streams));
-    e->device.exportable = config->exportable;
+    e->device.exportable =
+        config->exportable || config->backend->comm_setup.enrolment != ENROL_NOTHING;
     TRY(take_memory(e));
     if (config->scratch && !e->kernels->no_numerics)
         execute_scratch_take(e);
@@ -160,15 +121,17 @@ out:
 
 int execute_open(struct execute *e, const struct execute_config *config)
 {
+    bool refused = false;
     int rc = 0;
     memset(e, 0, sizeof *e);
     take_config(e, config);
     take_rows(e);
-    TRY(together(config, open_own(e, config)));
-    TRY(execute_open_comms(e, config, e->comm, &e->n_comms));
+    TRY(execute_together(config, open_own(e, config)));
+    TRY(execute_make_comms(e, config, &config->backend->comm_setup, &refused));
+    TRY(execute_together(config, refused ? FAIL_ABSENT : 0));
     if (config->graph)
         TRY(execute_graph_open(e, config));
-    TRY(together(config, open_kernels(e)));
+    TRY(execute_together(config, open_kernels(e)));
 out:
     return rc;
 }

@@ -95,7 +95,7 @@ static int find_backend(struct job *job)
     TRY(agree(rc, job->world));
     rc = comm_find_for(job->backend.device, job->study.comm, &job->backend.comm);
     if (rc == 0)
-        rc = comm_setup_check(job->backend.comm, job->study.comm_setup);
+        rc = comm_setup_for(&job->backend.comm_setup, job->backend.comm, job->study.comm_setup);
     if (rc == 0)
         rc = kernels_find(job->backend.device->name, &job->backend.kernels);
     if (rc == 0)

@@ -121,7 +121,6 @@ static int open_point(struct run *r)
     const struct study *study = &r->job->study;
     int64_t begin = units_now_ns();
     int rc = 0;
-    bool asked = strcmp(study->comm_setup, "nothing") != 0;
     int64_t most = full_run_wanted(study) ? full_run_most(study, &r->plan) : study->block + 1;
     TRY(agree_quietly(open_input(r, (int)most), r->comm));
     struct execute_config config = {.plan = &r->plan,
@@ -132,7 +131,7 @@ static int open_point(struct run *r)
                                     .scratch = study->scratch != SCRATCH_RECREATE,
                                     .fault = r->fault,
                                     .graph = study->graph,
-                                    .exportable = study->comm_tune || asked};
+                                    .exportable = study->comm_tune};
     if (checkpoint_section_wanted(r->job, r->point)) {
         config.save_stamps = saver_stamps(&r->plan, r->job->backend.device);
         config.save_tasks = saver_tasks(&r->plan, r->job->backend.device);
@@ -142,8 +141,8 @@ static int open_point(struct run *r)
     if (study->comm_tune)
         TRY(tune_comms(&r->tune, &r->execute, &config, (uint64_t)study->seed,
                        study->comm_tune_seconds));
-    else if (asked)
-        TRY(tune_take(&r->tune, &r->execute, &config, study->comm_setup));
+    else if (strcmp(study->comm_setup, "nothing") != 0 && r->execute.n_comms > 0)
+        tune_asked(&r->tune, &r->job->backend.comm_setup);
 out:
     r->rows->point.setup_s += since(begin);
     return agree_quietly(rc, r->comm);

@@ -12,6 +12,7 @@
 #include <openssl/evp.h>
 
 #include "base/err.h"
+#include "base/revision.h" /* made by cmake/revision.cmake */
 #include "collectives/comm.h"
 #include "driver/container.h"
 #include "workloads/kernels/kernels.h"
@@ -55,7 +56,7 @@ static void give_versions(take_version *take, void *to)
     static const char compiler[] = "gcc " __VERSION__;
 #endif
     take(to, "scalestudy", SCALESTUDY_VERSION);
-    take(to, "revision", SCALESTUDY_REVISION[0] != '\0' ? SCALESTUDY_REVISION : "unknown");
+    take(to, "revision", SCALESTUDY_REVISION);
     take(to, "compiler", compiler);
     take(to, "flags", SCALESTUDY_FLAGS);
     give_mpi(take, to);

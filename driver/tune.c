@@ -4,7 +4,6 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "base/err.h"
 #include "base/units.h"
@@ -12,7 +11,6 @@
 #include "driver/execute_fence.h"
 #include "driver/execute_graph.h"
 #include "driver/watchdog.h"
-#include "workloads/pack.h"
 
 enum { STEPS = 8 }; /* of a block, at most */
 static const double worth_it = 0.995;
@@ -21,118 +19,16 @@ static const double lead_share = 0.5, heat_share = 3; /* of the seconds of a can
 static const char *const enrolment_names[COMM_ENROLMENTS] = {"nothing registered", "buffers",
                                                              "windows"};
 
-/* ---- communicators ---- */
-
-static void close_comms(struct execute *e)
-{
-    for (int i = 0; i < e->n_comms; i++)
-        comm_close(&e->comm[i]);
-    memset(e->comm, 0, sizeof e->comm);
-    e->n_comms = 0;
-}
-
-static bool calls_use(const struct plan *plan, int stream, int buffer)
-{
-    for (int i = 0; i < plan->n_ops; i++) {
-        const struct op *op = &plan->ops[i];
-        if (op->kind == OP_COLLECTIVE && op->stream == stream &&
-            (op->t[0].buffer == buffer || op->t[1].buffer == buffer))
-            return true;
-    }
-    return false;
-}
-
-/* Of an arena: all of it; of one that others share, as far as calls of any stream reach. */
-static int64_t bytes_to_enrol(const struct plan *plan, int buffer)
-{
-    int64_t most = 0;
-    if (!plan->packed || buffer != BUFFER_ACTIVATION)
-        return plan->bytes[buffer];
-    for (int stream = 1; stream <= plan->n_channels; stream++) {
-        int64_t bytes = pack_called_bytes(plan, stream, buffer);
-        most = bytes > most ? bytes : most;
-    }
-    return most;
-}
-
-/* Where calls of groups lie in the arenas; of gathers and scatters the whole. */
-static uint64_t places_of_calls(const struct plan *plan)
-{
-    uint64_t sum = 0;
-    for (int i = 0; i < plan->n_ops; i++) {
-        const struct op *op = &plan->ops[i];
-        int kind = op->kind == OP_COLLECTIVE ? (int)op->shape.coll.coll.kind : -1;
-        if (kind < 0 || kind == COLL_SEND || kind == COLL_RECV || kind == COLL_SENDRECV)
-            continue;
-        const struct tensor *to = &op->t[kind == COLL_REDUCE_SCATTER ? 0 : 1];
-        const struct tensor *from = kind == COLL_ALL_GATHER ? to : &op->t[0];
-        int64_t place[] = {op->stream, from->buffer, from->offset, to->buffer, to->offset};
-        sum = XXH3_64bits_withSeed(place, sizeof place, sum);
-    }
-    return sum;
-}
-
-/* Windows are of one size on all members, and calls lie at one place in them; here: on all ranks. */
-static int check_sizes(const struct execute *e, const void *comm)
-{
-    enum { N = PLAN_BUFFERS + 1 };
-    int64_t least[N], most[N];
-    for (int b = 1; b < PLAN_BUFFERS; b++)
-        least[b] = most[b] = bytes_to_enrol(e->plan, b);
-    least[0] = most[0] = execute_has_scratch(e);
-    least[N - 1] = most[N - 1] = (int64_t)(places_of_calls(e->plan) >> 1);
-    MPI_Allreduce(MPI_IN_PLACE, least, N, MPI_INT64_T, MPI_MIN, *(const MPI_Comm *)comm);
-    MPI_Allreduce(MPI_IN_PLACE, most, N, MPI_INT64_T, MPI_MAX, *(const MPI_Comm *)comm);
-    for (int b = 0; b < PLAN_BUFFERS; b++)
-        if (least[b] != most[b])
-            return fail(FAIL_ABSENT, "tune: ranks hold different amounts: no windows");
-    if (least[N - 1] != most[N - 1])
-        return fail(FAIL_ABSENT, "tune: calls lie at different places of the ranks: no windows");
-    return 0;
-}
-
-/* Making a window is collective: no rank goes on to the next while another has given up. */
-static int enrol_one(struct comm *comm, void *memory, size_t bytes, enum comm_enrolment how,
-                     const void *parent)
-{
-    int rc = comm->type->enrol(comm, memory, bytes, how);
-    return how == ENROL_WINDOWS ? agree_quietly(rc, parent) : rc;
-}
-
-static int enrol(struct execute *e, struct comm *comm, enum comm_enrolment how, const void *parent)
-{
-    int rc = 0;
-    for (int b = 1; b < PLAN_BUFFERS; b++) {
-        size_t bytes = (size_t)bytes_to_enrol(e->plan, b);
-        if (bytes == 0 || !calls_use(e->plan, comm->stream, b))
-            continue;
-        TRY(enrol_one(comm, e->memory[b], bytes, how, parent));
-        if (e->scratch[b] != NULL)
-            TRY(enrol_one(comm, e->scratch[b], bytes, how, parent));
-    }
-out:
-    return rc;
-}
-
 /* Communicators made as a row says; *refused: the library would not, on some rank, whose words are kept
  * there. */
 static int make(struct execute *e, const struct execute_config *config, const struct tune_row *row,
                 bool *refused)
 {
-    int rc = 0, told = 0;
-    close_comms(e);
+    int rc = 0;
     for (int i = 0; i < e->plan->n_channels && e->device.type->prioritise != NULL; i++)
         rc = rc ? rc : e->device.type->prioritise(&e->device, 1 + i, !row->beside);
     TRY(agree_quietly(rc, config->parent));
-    *refused = agree_quietly(config->backend->comm->set_up(&row->setup), config->parent) != 0;
-    if (*refused)
-        return 0;
-    TRY(execute_open_comms(e, config, e->comm, &e->n_comms));
-    if (row->setup.enrolment == ENROL_WINDOWS)
-        told = check_sizes(e, config->parent);
-    for (int i = 0; i < e->n_comms && row->setup.enrolment != ENROL_NOTHING && told == 0; i++)
-        told = enrol(e, &e->comm[i], row->setup.enrolment, config->parent);
-    *refused = agree_quietly(told, config->parent) != 0;
+    TRY(execute_make_comms(e, config, &row->setup, refused));
 out:
     return rc;
 }
@@ -206,22 +102,31 @@ static int try_next(struct tune *t, struct execute *e, const struct execute_conf
     return rc;
 }
 
-/* The favourite once more between two turns of the library's own way: whatever drifts is in all three. */
+/* Shorter than the library's own before and behind it, and by something of their mean. */
+static bool is_shorter(const struct tune_row *turn)
+{
+    double before = turn[-1].step_ms, behind = turn[1].step_ms;
+    return !turn->refused && turn->step_ms < fmin(before, behind) &&
+           turn->step_ms < worth_it * (before + behind) / 2;
+}
+
+/* The favourite's further turns, each between two of the library's own: what drifts is in both. */
 static int decide(struct tune *t, struct execute *e, const struct execute_config *config)
 {
     static const struct comm_setup own;
-    const int favourite = best(t, 1);
+    const int favourite = best(t, 1), first = t->n + 1;
+    bool every = true;
     int rc = 0;
     if (favourite < 0)
         goto out;
     const struct tune_row row = t->row[favourite];
     TRY(try_next(t, e, config, ENROL_NOTHING, own, false));
-    TRY(try_next(t, e, config, row.setup.enrolment, row.setup, row.beside));
-    TRY(try_next(t, e, config, ENROL_NOTHING, own, false));
-    const struct tune_row *last = &t->row[t->n - 1], *between = last - 1, *before = last - 2;
-    double mean = (before->step_ms + last->step_ms) / 2;
-    double limit = fmin(worth_it * mean, fmin(before->step_ms, last->step_ms));
-    t->chosen = !between->refused && between->step_ms < limit ? t->n - 2 : 0;
+    for (int turn = 0; turn < TUNE_TURNS; turn++) {
+        TRY(try_next(t, e, config, row.setup.enrolment, row.setup, row.beside));
+        TRY(try_next(t, e, config, ENROL_NOTHING, own, false));
+        every = every && is_shorter(&t->row[first + 2 * turn]);
+    }
+    t->chosen = every ? first : 0;
 out:
     return rc;
 }
@@ -265,24 +170,10 @@ out:
     return rc;
 }
 
-int tune_take(struct tune *out, struct execute *e, const struct execute_config *config,
-              const char *setup)
+void tune_asked(struct tune *out, const struct comm_setup *setup)
 {
-    bool refused;
-    int rc = 0;
-    *out = (struct tune){0};
-    if (e->plan->n_channels == 0 || config->parent == NULL || config->backend->comm->set_up == NULL)
-        return 0;
-    execute_graph_close(e);
-    TRY(comm_setup_parse(&out->row[0].setup, setup));
-    TRY(make(e, config, &out->row[0], &refused));
-    if (refused)
-        return FAIL_ABSENT;
-    out->n = 1;
-    if (config->graph)
-        TRY(execute_graph_open(e, config));
-out:
-    return rc;
+    *out = (struct tune){.n = 1};
+    out->row[0].setup = *setup;
 }
 
 /* ---- words ---- */
@@ -307,7 +198,7 @@ static size_t say_row(const struct tune *t, int i, char *text, size_t size)
                  row->beside ? "" : setup);
     return (size_t)snprintf(text, size, "%s, %s%s: step %.3f ms, calls alone %.3f ms%s%s", memory,
                             ctas, row->beside ? ", beside products" : "", row->step_ms,
-                            row->alone_ms, i >= TUNE_ROWS - 3 ? " (again)" : "", taken);
+                            row->alone_ms, i >= TUNE_CANDIDATES ? " (again)" : "", taken);
 }
 
 void tune_say(const struct tune *tune, char *text, size_t size)

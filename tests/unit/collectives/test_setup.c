@@ -45,8 +45,9 @@ static void bad(void)
         CHECK_HAS(fail_message(), "--comm-setup: found \"");
     }
     fail_clear();
-    CHECK_EQ(comm_setup_check(&comm_mpi, "nothing"), 0);
-    CHECK_EQ(comm_setup_check(&comm_mpi, "windows"), FAIL_USAGE);
+    struct comm_setup setup;
+    CHECK_EQ(comm_setup_for(&setup, &comm_mpi, "nothing"), 0);
+    CHECK_EQ(comm_setup_for(&setup, &comm_mpi, "windows"), FAIL_USAGE);
     CHECK_HAS(fail_message(), "of communicator \"mpi\" nothing can be set up");
 }
 

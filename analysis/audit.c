@@ -130,11 +130,15 @@ static int64_t bare_pairs(const struct record_point *point, double *ratios)
     int64_t at = 0, n = 0;
     bool bare, other_bare;
     double median, other;
-    while (next_block(point, &at, &bare, &median)) {
-        if (!next_block(point, &at, &other_bare, &other))
-            break;
-        if (bare != other_bare)
+    bool first = next_block(point, &at, &bare, &median);
+    while (first && next_block(point, &at, &other_bare, &other)) {
+        if (bare != other_bare) {
             ratios[n++] = bare ? median / other : other / median;
+            first = next_block(point, &at, &bare, &median);
+        } else { /* one is missing between the two */
+            bare = other_bare;
+            median = other;
+        }
     }
     return n;
 }

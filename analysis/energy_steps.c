@@ -1,5 +1,6 @@
 #include "analysis/energy_steps.h"
 
+#include <gsl/gsl_cdf.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -261,8 +262,23 @@ static const struct block *nearest(const struct sums *s, enum energy_kind kind, 
     return best;
 }
 
-static void find_comm(struct energy_steps *out, const struct sums *s, const double *steps,
-                      uint64_t seed)
+/* A t interval: differences may be below 0, and are few. */
+static void mean_of_pairs(struct stats_interval *out, const double *x, int n)
+{
+    double mean = 0, squares = 0;
+    for (int i = 0; i < n; i++)
+        mean += x[i] / n;
+    for (int i = 0; i < n; i++)
+        squares += (x[i] - mean) * (x[i] - mean);
+    *out = (struct stats_interval){.value = n > 0 ? mean : (double)NAN, NAN, NAN, .n = n};
+    if (n < 3)
+        return;
+    double half = gsl_cdf_tdist_Pinv(0.5 + level / 2, n - 1.0) * sqrt(squares / (n - 1.0) / n);
+    out->low = mean - half;
+    out->high = mean + half;
+}
+
+static void find_comm(struct energy_steps *out, const struct sums *s, const double *steps)
 {
     double *each = must_alloc((size_t)s->n + 1, sizeof *each);
     int used = 0;
@@ -275,9 +291,7 @@ static void find_comm(struct energy_steps *out, const struct sums *s, const doub
         if (full != NULL)
             each[used++] = joules_of_block(s, full) - joules_of_block(s, elided);
     }
-    stats_mean_interval(each, used, level, seed, &out->comm_joules);
-    if (used < 3 || isnan(out->comm_joules.value))
-        out->comm_joules.low = out->comm_joules.high = NAN;
+    mean_of_pairs(&out->comm_joules, each, used);
     double full = unread(s, &out->kind[ENERGY_INSTRUMENTED], steps[ENERGY_INSTRUMENTED]);
     double elided = unread(s, &out->kind[ENERGY_COMPUTE], steps[ENERGY_COMPUTE]);
     energy_widen(&out->comm_joules, sqrt(full * full + elided * elided));
@@ -302,7 +316,7 @@ void energy_steps_of_point(struct energy_steps *out, const struct record_point *
     out->full = steps[ENERGY_FULL] > 0 ? ENERGY_FULL : ENERGY_INSTRUMENTED;
     if (s.ranks > 0) {
         find_bound(out, &s, steps[out->full]);
-        find_comm(out, &s, steps, seed);
+        find_comm(out, &s, steps);
     }
     release_sums(&s);
 }

@@ -21,7 +21,7 @@
  *   comm   instrumented full steps less compute-only steps, which carry the same stamps: each
  *          compute-only block less the full block nearest to it, so that drift falls out (as
  *          account does with their times). It holds the transfers, the waiting for them, and what the
- *          computation takes more beside them. The interval is stats_mean_interval's over these
+ *          computation takes more beside them. The interval is a t interval over these
  *          pairs, widened likewise. Nothing of it is known of one rank, which has nobody to talk to
  *
  * It is the energy of the GPU's whole board by its own counter, whose accuracy is the vendor's; no
@@ -46,6 +46,7 @@
 #include "analysis/stats.h"
 
 #define ENERGY_PERIOD_S 0.1
+#define ENERGY_DECIDES 0.9 /* share of a step from which on energy is what decides its length */
 
 enum energy_kind { /* of blocks, as enum account_kind has them */
                    ENERGY_FULL,
@@ -92,8 +93,9 @@ void energy_steps_join(struct energy_steps *out, const struct energy_steps *cons
 /* "full", "compute-only" and so on. */
 const char *energy_kind_name(enum energy_kind kind);
 
-/* "the power limit held clocks down for ...": where it did for more than half of the time of full
- * blocks, and the bound is known. False: nothing to say. */
+/* "held by the power limit ...": where it was for more than half of the time of full blocks by the driver's
+ * word, which also says so of blocks that draw half of the limit, and the energy of a full step lasts
+ * ENERGY_DECIDES of it at the limit. False: nothing to say. */
 bool energy_steps_sentence(char *text, size_t size, const struct energy_steps *steps);
 
 #endif

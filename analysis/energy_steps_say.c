@@ -36,16 +36,13 @@ static void divide_step(struct energy_step *sum, int n)
 
 void energy_steps_join(struct energy_steps *out, const struct energy_steps *const *launches, int n)
 {
-    double longest = launches[0]->bound_ns;
     *out = *launches[0];
     for (int i = 1; i < n; i++) {
         const struct energy_steps *one = launches[i];
         for (int k = 0; k < ENERGY_KINDS; k++)
             join_step(&out->kind[k], &one->kind[k]);
-        if (one->bound_ns > longest) {
-            longest = one->bound_ns;
-            out->bound_rank = one->bound_rank;
-        }
+        if (one->bound_rank != out->bound_rank)
+            out->bound_rank = -1; /* a mean of several */
         out->limit_w += one->limit_w;
         out->bound_ns += one->bound_ns;
         out->bound_share += one->bound_share;
@@ -74,11 +71,13 @@ static size_t say_bound(char *text, size_t size, const struct energy_steps *e)
 {
     const struct energy_step *full = &e->kind[e->full];
     double bound_ms = e->bound_ns / 1e6;
+    char whose[32] = "";
+    if (e->bound_rank >= 0)
+        snprintf(whose, sizeof whose, " (rank %d)", e->bound_rank);
     size_t used = (size_t)snprintf(
         text, size,
-        "held by the power limit for %.0f %% of the time of full steps: %.4g J a step (rank %d) at "
-        "%.4g W",
-        100.0 * full->held_share, e->bound_ns / 1e9 * e->limit_w, e->bound_rank, e->limit_w);
+        "held by the power limit for %.0f %% of the time of full steps: %.4g J a step%s at %.4g W",
+        100.0 * full->held_share, e->bound_ns / 1e9 * e->limit_w, whose, e->limit_w);
     if (used >= size)
         return size;
     if (e->bound_share < 1)
@@ -96,20 +95,22 @@ static void say_comm(char *text, size_t size, const struct energy_steps *e)
     if (isnan(comm->value))
         return;
     if (isnan(comm->low) || isnan(comm->high))
-        snprintf(text, size, "; communication takes %.3g J of it, %.3g ms, without an interval",
+        snprintf(text, size, "; communication takes %.3g J a GPU, %.3g ms, without an interval",
                  comm->value, e->comm_ns / 1e6);
     else if (comm->low > 0)
-        snprintf(text, size, "; communication takes %.3g J of it (%.3g to %.3g), %.3g ms",
+        snprintf(text, size, "; communication takes %.3g J a GPU (%.3g to %.3g), %.3g ms",
                  comm->value, comm->low, comm->high, e->comm_ns / 1e6);
     else
-        snprintf(text, size, "; what communication takes of it is not told from 0: %.3g to %.3g J",
+        snprintf(text, size, "; what communication takes is not told from 0: %.3g to %.3g J a GPU",
                  comm->low, comm->high);
 }
 
 bool energy_steps_sentence(char *text, size_t size, const struct energy_steps *e)
 {
     text[0] = '\0';
-    if (!(e->kind[e->full].held_share > 0.5) || isnan(e->bound_ns))
+    double held = e->kind[e->full].held_share;
+    bool known = isfinite(held) && isfinite(e->bound_ns) && isfinite(e->bound_share);
+    if (!known || held <= 0.5 || e->bound_share < ENERGY_DECIDES || e->bound_ns <= 0)
         return false;
     size_t used = say_bound(text, size, e);
     say_comm(text + used, size - used, e);

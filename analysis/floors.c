@@ -68,11 +68,19 @@ static void release(struct totals *t)
 
 /* ---- ceilings ---- */
 
+/* Of the products of the step, and of the large one of their type; of any type where no step's are there. */
 static double fastest_gemm(const struct ceilings *c)
 {
+    const char *dtype = NULL;
     double rate = NAN;
     for (int64_t i = 0; i < c->n; i++)
-        if (IS(c->row[i].kind, "peak") && begins(c->row[i].shape, "gemm"))
+        if (IS(c->row[i].kind, "gemm") && c->row[i].calls > 0) {
+            dtype = c->row[i].dtype;
+            rate = fmax(rate, c->row[i].flops / c->row[i].least_us * 1e6);
+        }
+    for (int64_t i = 0; i < c->n; i++)
+        if (IS(c->row[i].kind, "peak") && begins(c->row[i].shape, "gemm") &&
+            (dtype == NULL || strncmp(dtype, c->row[i].dtype, sizeof c->row[i].dtype) == 0))
             rate = fmax(rate, c->row[i].flops / c->row[i].least_us * 1e6);
     return rate;
 }

@@ -9,8 +9,8 @@
  *   alone   the same ops one after the other with nothing beside them, as calibrated: the sum of calls x
  *           fastest sample over the shapes of the kind. Only where the calibration saw as many ops of
  *           that kind in a step, and as many FLOPs of products: else it was other work.
- *   floor   products: their FLOPs at the fastest GEMM of the calibration, or at the study's own peak where
- *           that is faster; attention: alone (the library's rate at that shape is its ceiling); other ops:
+ *   floor   products: their FLOPs at the fastest product of their type that was calibrated, or at the study's own
+ *           peak where that is faster; attention: alone (the library's rate at that shape is its ceiling); other ops:
  *           their bytes at the rate of a copy within the device, without those that another op read or
  *           wrote for them (a product that does a GELU, or writes over what was to be zeroed; `alone` in
  *           proportion); a call: the calibrated time of its kind,

@@ -19,7 +19,7 @@ static void add(struct record_point *p, const char *kind, int rank, int block, d
 }
 
 /* N B B N ..., with a block under the profiler between the sixth round and the last. */
-static void fill(struct record_point *p, int blocks)
+static void fill(struct record_point *p, int blocks, int missing)
 {
     static const bool is_bare[] = {false, true, true, false};
     double ns = 1e9;
@@ -27,7 +27,7 @@ static void fill(struct record_point *p, int blocks)
         bool bare = is_bare[b % 4];
         if (b == 20)
             add(p, "audit", 0, 100, 5e9);
-        for (int s = 0; s < STEPS; s++) {
+        for (int s = 0; s < STEPS && b != missing; s++) {
             /* one step of each block is far off, and the other rank knows nothing */
             add(p, bare ? "bare" : "unstamped", 0, b,
                 s == 2 ? 3e9 : ns * (bare ? cost : 1) + 1e3 * s);
@@ -41,7 +41,7 @@ static void test_pairs(void)
 {
     struct record_point p = {.point = {.ranks = 2}};
     struct audit a;
-    fill(&p, BLOCKS);
+    fill(&p, BLOCKS, -1);
     audit_of_point(&a, &p, 1);
     CHECK_NEAR(a.bare_ratio.value, cost, 2e-5); /* each second pair has the drift the other way */
     CHECK(a.bare_ratio.low < cost && a.bare_ratio.high > cost);
@@ -50,12 +50,24 @@ static void test_pairs(void)
     record_point_release(&p);
 }
 
+/* A block that nobody recorded costs its own pair. */
+static void test_missing(void)
+{
+    struct record_point p = {.point = {.ranks = 2}};
+    struct audit a;
+    fill(&p, BLOCKS, 5);
+    audit_of_point(&a, &p, 1);
+    CHECK_EQ(a.bare_ratio.n, BLOCKS / 2 - 1);
+    CHECK_NEAR(a.bare_ratio.value, cost, drift - 1);
+    record_point_release(&p);
+}
+
 /* Two pairs are no interval: then all steps of the kinds count. */
 static void test_few(void)
 {
     struct record_point p = {.point = {.ranks = 1}};
     struct audit a;
-    fill(&p, 4);
+    fill(&p, 4, -1);
     audit_of_point(&a, &p, 1);
     CHECK(a.bare_ratio.n > BLOCKS / 2);
     record_point_release(&p);
@@ -64,6 +76,7 @@ static void test_few(void)
 int main(void)
 {
     test_pairs();
+    test_missing();
     test_few();
     return test_end();
 }

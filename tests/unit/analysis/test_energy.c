@@ -395,22 +395,34 @@ static void test_steps_words(void)
     CHECK(energy_steps_sentence(text, sizeof text, &e));
     CHECK_HAS(text,
               "held by the power limit for 98 % of the time of full steps: 225 J a step (rank "
-              "1) at 700 W are 321.4 of its 323 ms; communication takes 12 J of it (9 to 15), "
+              "1) at 700 W are 321.4 of its 323 ms; communication takes 12 J a GPU (9 to 15), "
               "17.1 ms");
     e.comm_joules.low = -1;
     CHECK(energy_steps_sentence(text, sizeof text, &e));
-    CHECK_HAS(text, "what communication takes of it is not told from 0: -1 to 15 J");
+    CHECK_HAS(text, "what communication takes is not told from 0: -1 to 15 J a GPU");
     e.comm_joules.low = e.comm_joules.high = NAN;
     CHECK(energy_steps_sentence(text, sizeof text, &e));
-    CHECK_HAS(text, "communication takes 12 J of it, 17.1 ms, without an interval");
+    CHECK_HAS(text, "communication takes 12 J a GPU, 17.1 ms, without an interval");
     e.comm_joules.value = NAN;
     e.bound_share = 321.4 / 320.0; /* the counter is no better than that */
     CHECK(energy_steps_sentence(text, sizeof text, &e));
     CHECK_HAS(text, "at 700 W are all of its 320 ms (321.4)");
     CHECK(strstr(text, "communication") == NULL);
     CHECK(energy_steps_sentence(text, 20, &e) && strlen(text) == 19);
-    e.bound_ns = NAN;
-    CHECK(!energy_steps_sentence(text, sizeof text, &e));
+    e.bound_rank = -1; /* of several launches */
+    CHECK(energy_steps_sentence(text, sizeof text, &e));
+    CHECK_HAS(text, " J a step at 700 W");
+    /* What a file may say, and what energy does not decide. */
+    static const double none[][3] = {/* held, bound_ns, bound_share */
+                                     {0.98, NAN, 1},      {0.98, INFINITY, 1}, {0.98, 1e8, NAN},
+                                     {0.98, 1e8, 0.8999}, {INFINITY, 1e8, 1},  {NAN, 1e8, 1},
+                                     {0.98, 0, 0.95},     {0.98, -1e8, 1}};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        e.kind[ENERGY_FULL].held_share = none[i][0];
+        e.bound_ns = none[i][1];
+        e.bound_share = none[i][2];
+        CHECK(!energy_steps_sentence(text, sizeof text, &e));
+    }
 }
 
 static void test_steps_join(void)
@@ -434,7 +446,7 @@ static void test_steps_join(void)
     CHECK_EQ(sum.kind[ENERGY_FULL].most_rank, 0);
     CHECK_NEAR(sum.kind[ENERGY_FULL].step_ns, 1e8, 1e-3);
     CHECK_NEAR(sum.bound_ns, (120e6 + 240e6) / 2, 1e-3);
-    CHECK_EQ(sum.bound_rank, 0);
+    CHECK_EQ(sum.bound_rank, -1);                             /* one launch's rank and another's */
     CHECK_NEAR(sum.comm_joules.value, (13 + 27) / 2.0, 1e-9); /* two: (132 - 90 + 64 - 52) / 2 */
     two.steps.kind[ENERGY_FULL].joules.value = NAN;
     energy_steps_join(&sum, launches, 2);

@@ -135,6 +135,25 @@ static void test_unknown(const struct record_point *p)
     CHECK(isnan(find(rows, n, "gemm")->floor_ms));
 }
 
+/* A product of the step may be faster than the large one, and another type's large one is none of its. */
+static void test_fastest(const struct record_point *p)
+{
+    struct ceiling_row ceilings[] = {ceiling("peak", "gemm 8192^3, the fastest", 0, 0, 2e12, 2000),
+                                     ceiling("peak", "gemm 8192^3, the fastest", 0, 0, 2e12, 200),
+                                     ceiling("gemm", "a", 1, 0, 4e9, 5),
+                                     ceiling("gemm", "b", 1, 0, 6e9, 4)};
+    static const char *const dtype[] = {"fp32", "bf16", "fp32", "fp32"};
+    struct floor_row rows[FLOORS_MOST];
+    for (int i = 0; i < 4; i++)
+        strcpy(ceilings[i].dtype, dtype[i]);
+    int n = floors_of_point(rows, p, ceilings, 4, 5e14);
+    CHECK_NEAR(find(rows, n, "gemm")->floor_ms, 10e9 / 1.5e15 * 1e3, 1e-12);
+    CHECK(find(rows, n, "gemm")->floor_ms <= find(rows, n, "gemm")->alone_ms);
+    ceilings[3].least_us = 40; /* now the large one of their type */
+    n = floors_of_point(rows, p, ceilings, 4, 5e14);
+    CHECK_NEAR(find(rows, n, "gemm")->floor_ms, 0.01, 1e-12);
+}
+
 /* What another op moved is in no floor of its own: half a norm here, then more than there is. */
 static void test_elsewhere(struct record_point *p)
 {
@@ -178,6 +197,7 @@ int main(void)
     fill(&point);
     test_floors(&point);
     test_unknown(&point);
+    test_fastest(&point);
     test_elsewhere(&point);
     test_sizes();
     record_point_release(&point);

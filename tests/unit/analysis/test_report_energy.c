@@ -204,7 +204,7 @@ static void add_planted(struct record_point *p, const struct planted *joules)
         row->power_limited_ns = (int64_t)(6e8 * joules->held);
     }
     for (int rank = 0; rank < p->point.ranks; rank++)
-        add(p, "section", rank, 0)->power_w = 500;
+        add(p, "section", rank, 0)->power_w = p->point.ranks == 2 ? 256 : 500;
 }
 
 static void check_steps_text(struct report *report)
@@ -215,16 +215,16 @@ static void check_steps_text(struct report *report)
                     "power_held_%");
     CHECK_HAS(text, "        full      4   0.600  40.00 ");
     CHECK_HAS(text,
-              "        full      4   0.600  25.00 23.82 26.18 25.00    0 100.000 250.0   500 ");
+              "        full      4   0.600  25.00 23.82 26.18 25.00    0 100.000 250.0   256 ");
     CHECK_HAS(text, "instrumented      4   0.600  27.00 ");
     CHECK_HAS(text, "compute-only      4   0.600  21.00 ");
     CHECK_HAS(text, "   comm-only      4   0.600  4.000 ");
-    CHECK_HAS(text, " 4.000    0 100.000  40.0   500         80.0\n");
+    CHECK_HAS(text, " 4.000    0 100.000  40.0   256         80.0\n");
     CHECK(strstr(text, "graph") == NULL);
     CHECK_HAS(text,
               "# - 1x2: held by the power limit for 80 % of the time of full steps: 25 J a "
-              "step (rank 0) at 500 W are 50 of its 100 ms;\n#   communication takes 6 J of it "
-              "(");
+              "step (rank 0) at 256 W are 97.66 of its 100\n#   ms; communication takes 6 J a "
+              "GPU (4.39 to 7.61), 23.4 ms");
     CHECK(strstr(text, "1x1: held") == NULL); /* 30 % of the time is not what decides */
     CHECK(strstr(text, " nan") == NULL && strstr(text, " inf") == NULL);
     for (char *line = text; *line != '\0'; line = strchr(line, '\n') + 1)
@@ -232,10 +232,10 @@ static void check_steps_text(struct report *report)
     free(text);
     text = text_of(report, print_json);
     CHECK_HAS(text, "\"energy_of_a_step\": {");
-    CHECK_HAS(text, "\"power_bound_ms\": 50.0,");
-    CHECK_HAS(text, "\"power_bound_pct\": 50.0,");
-    CHECK_HAS(text, "\"limit_watts\": 500.0,");
-    CHECK_HAS(text, "\"comm_ms\": 12.0");
+    CHECK_HAS(text, "\"power_bound_ms\": 97.65625,");
+    CHECK_HAS(text, "\"power_bound_pct\": 97.65625,");
+    CHECK_HAS(text, "\"limit_watts\": 256.0,");
+    CHECK_HAS(text, "\"comm_ms\": 23.4375");
     CHECK_HAS(text, "\"most_joules\": 4.0,");
     free(text);
 }
@@ -267,7 +267,7 @@ static void test_steps(void)
     CHECK(column_of(&report, 1, "comm_joules_lo") < 6);
     CHECK(column_of(&report, 1, "comm_joules_hi") > 6);
     CHECK_NEAR(column_of(&report, 0, "power_bound_ms"), 80, 1e-9);
-    CHECK_NEAR(column_of(&report, 1, "power_bound_ms"), 50, 1e-9);
+    CHECK_NEAR(column_of(&report, 1, "power_bound_ms"), 97.65625, 1e-9);
     CHECK_NEAR(column_of(&report, 0, "energy_efficiency_pct"), 100, 1e-9);
     CHECK_NEAR(column_of(&report, 1, "energy_efficiency_pct"), 80, 1e-9);
     check_steps_text(&report);

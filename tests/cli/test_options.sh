@@ -2,7 +2,7 @@
 # Each option does what its help says: the study file holds other calls, other samples, other ranks.
 . "$(dirname "$0")/lib.sh"
 
-study=$bin/scalestudy report=$bin/scalereport
+study=$bin/scalestudy
 quick=(--check=off --sequence 16 -w 1 --min-steps 2 --max-steps 2 --block 2)
 
 # columns NAME FILE: that column, sorted, in one line.

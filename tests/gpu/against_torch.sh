@@ -17,7 +17,8 @@
 # Printed for each launch one line, then for each cell: medians over launches and their range, A/A (largest
 # over smallest launch of the same program), the ratio ours / trainer of neighbouring launches (median,
 # lowest, highest), and the memory that each allocated, ours without the scratch copies that only measuring
-# needs. EXTRA holds further options of scalestudy, TRAINER_EXTRA of the trainer.
+# needs. EXTRA holds further options of scalestudy, TRAINER_EXTRA of the trainer; DEVICE and DTYPE (cuda, bf16)
+# go to scalestudy: DEVICE=cpu DTYPE=fp32 tries the script without a GPU.
 set -uo pipefail
 launches=3 seconds=4 budget=100000
 while getopts n:s:t:h option; do
@@ -25,24 +26,27 @@ while getopts n:s:t:h option; do
     n) launches=$OPTARG ;;
     s) seconds=$OPTARG ;;
     t) budget=$OPTARG ;;
-    *) sed -n '2,23s/^# \{0,1\}//p' "$0" && exit 6 ;;
+    *) sed -n '2,24s/^# \{0,1\}//p' "$0" && exit 6 ;;
     esac
 done
 shift $((OPTIND - 1))
-[ $# -ge 1 ] || { sed -n '2,23s/^# \{0,1\}//p' "$0" >&2 && exit 6; }
+[ $# -ge 1 ] || { sed -n '2,24s/^# \{0,1\}//p' "$0" >&2 && exit 6; }
 bin=$(realpath -- "$1") && shift
 [ $# -gt 0 ] || set -- 124m:64:1:ddp 124m:64:2:ddp 774m:32:2:ddp 1558m:16:1:ddp 1558m:16:2:ddp 1558m:16:2:fsdp
 : "${TORCH_REFERENCE:?the trainer to compare with}"
 [ -f "$TORCH_REFERENCE" ] || { echo "no trainer at $TORCH_REFERENCE" >&2 && exit 6; }
-have=$("$(dirname "$0")/count.sh")
-[ "$have" -gt 0 ] || { echo "skipped: no GPU here" && exit 77; }
+device=${DEVICE:-cuda} dtype=${DTYPE:-bf16} have=1024
+if [ "$device" = cuda ]; then
+    have=$("$(dirname "$0")/count.sh")
+    [ "$have" -gt 0 ] || { echo "skipped: no GPU here" && exit 77; }
+fi
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$work/inductor}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 whole_name() {
     case $1 in
-    *-*) echo "$1" ;;
+    *-* | tiny) echo "$1" ;;
     *) echo "gpt2-$1" ;;
     esac
 }
@@ -80,7 +84,7 @@ ours() {
     rm -rf "$file" "$file".parts
     # shellcheck disable=SC2086 # EXTRA is several words
     timeout 300 mpirun --oversubscribe --bind-to none -np "$3" "$bin/scalestudy" --layout "1x$3" \
-        --points "1x$3" --device cuda --dtype bf16 --model "$(whole_name "$1")" --micro-batch "$2" \
+        --points "1x$3" --device "$device" --dtype "$dtype" --model "$(whole_name "$1")" --micro-batch "$2" \
         --global-batch $(($2 * $3)) --parallel "$parallel" --max-seconds "$seconds" --check off \
         --out "$file" "${options[@]}" ${EXTRA:-} >"$work/ours.log" 2>&1
     "$bin/scalereport" "$file" >"$work/ours.txt" 2>>"$work/ours.log"

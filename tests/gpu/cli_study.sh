@@ -4,7 +4,7 @@
 gpus=$("$(dirname "$0")/count.sh")
 . "$(dirname "$0")/../cli/lib.sh"
 
-study=$bin/scalestudy report=$bin/scalereport
+study=$bin/scalestudy
 [ "$gpus" -gt 0 ] || skip "no GPU here"
 quick=(-w 3 --min-steps 8 --max-steps 8)
 

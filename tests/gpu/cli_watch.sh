@@ -4,7 +4,7 @@
 gpus=$("$(dirname "$0")/count.sh")
 . "$(dirname "$0")/../cli/lib.sh"
 
-study=$bin/scalestudy report=$bin/scalereport
+study=$bin/scalestudy
 [ "$gpus" -gt 0 ] || skip "no GPU here"
 ranks=$((gpus > 1 ? 2 : 1))
 run_of=(--layout "1x$ranks" --points "1x$ranks" --device cuda --dtype bf16 --model gpt2-124m --micro-batch 16

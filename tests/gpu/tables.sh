@@ -127,7 +127,7 @@ print("  %s over %s: %.4f; %.3f and %.3f over %.3f and %.3f ms; A/A %.4f and %.4
 
 part_comm() {
     job "$gpus" "$bin/bench_gpu_comm" "$model" "$([ "$how" = fsdp ] && parallel "$gpus")" 20 >"$work/comm.log" 2>&1 ||
-        { tail -n 2 "$work/comm.log" && return 1; }
+        { grep -m 1 '^bench_gpu_comm: ' "$work/comm.log" || tail -n 2 "$work/comm.log"; return 1; }
     cut -c1-140 "$work/comm.log"
 }
 # where_it_goes NAME: the step as a sum, with and without communication, by axis, and memory.

@@ -154,7 +154,7 @@ static void test_goes_on(void)
     CHECK_EQ(s[0].waits, 0);
     CHECK(s[0].depth >= 3);
     int empty = 0;
-    for (int jump = 1; jump <= 5; jump++) {
+    for (int jump = 1; jump <= 60 && empty == 0; jump++) {
         input_feed_begin(rig.input.feed, INPUT_TRAIN, (40 * jump - 1) * BATCH, BATCH, 1);
         for (int m = 0; m < MICRO; m++)
             CHECK(same_batch(&rig, (40 * jump - 1) * BATCH + rig.ops[m + 1].shape.input.first));
@@ -163,7 +163,8 @@ static void test_goes_on(void)
         CHECK_EQ(block(&rig, INPUT_TRAIN, (40 * jump + 9) * BATCH, BATCH, 1), 0);
         empty += input_feed_steps(rig.input.feed)[0].depth == 0;
     }
-    CHECK(empty > 0); /* a jump begins empty, unless the machine was busy: one of five does */
+    CHECK(empty >
+          0); /* a jump begins empty, unless this thread was held up meanwhile: not each time */
     rig_close(&rig);
 }
 

@@ -189,6 +189,11 @@ static int hold(const char *folder, int seconds, int *held)
                 folder);
 }
 
+bool checkpoint_place_is_held(int held)
+{
+    return held >= 0 && flock(held, LOCK_EX | LOCK_NB) == 0; /* again, which changes nothing */
+}
+
 /* Where all have the folder of rank 0 it need not be said whose it is. */
 static int agree_of_folder(int rc, int rank, const void *comm)
 {
@@ -242,6 +247,20 @@ static int check_same(const char *root, const struct checkpoint_terms *here, con
     return rc;
 }
 
+/* Parts without a manifest, which would be in the way of saves of their steps: of a node's own folder, where nothing
+ * says whose they are, or of a save of rank 0 that was not published. */
+static int without_parts(const char *root, const char *whose, int64_t start)
+{
+    int64_t newest = checkpoint_newest_part(root);
+    if (newest <= start)
+        return 0;
+    return fail(FAIL_USAGE,
+                "--checkpoint-dir: %s%s holds parts of checkpoints up to step %lld, and this study "
+                "begins at step %lld: take an empty folder, or remove each step-N there with N "
+                "above %lld",
+                root, whose, (long long)newest, (long long)start, (long long)start);
+}
+
 int checkpoint_place_empty(const char *root, const struct checkpoint_terms *terms, int64_t start)
 {
     int64_t *steps, newest = -1;
@@ -250,23 +269,11 @@ int checkpoint_place_empty(const char *root, const struct checkpoint_terms *term
     int rc = n > 0 && newest <= start ? check_same(root, terms, steps, n) : 0;
     free(steps);
     if (newest <= start)
-        return rc;
+        return rc != 0 ? rc : without_parts(root, "", start);
     return fail(FAIL_USAGE,
                 "--checkpoint-dir: %s holds checkpoints up to step %lld, and this study begins at "
                 "step %lld: take an empty folder, or --resume-from %s",
                 root, (long long)newest, (long long)start, root);
-}
-
-/* Of a node's own folder, which has no manifest to say whose its parts are. */
-static int without_parts(const char *root, int64_t start)
-{
-    int64_t newest = checkpoint_newest_part(root);
-    if (newest <= start)
-        return 0;
-    return fail(FAIL_USAGE,
-                "--checkpoint-dir: %s of this node holds parts of checkpoints up to step %lld, and "
-                "this study begins at step %lld: take an empty folder",
-                root, (long long)newest, (long long)start);
 }
 
 int checkpoint_place_check(const char *root, int rank, const struct checkpoint_view *view,
@@ -274,7 +281,8 @@ int checkpoint_place_check(const char *root, int rank, const struct checkpoint_v
 {
     int rc = 0;
     if (view->leads)
-        rc = rank == 0 ? checkpoint_place_empty(root, terms, start) : without_parts(root, start);
+        rc = rank == 0 ? checkpoint_place_empty(root, terms, start)
+                       : without_parts(root, " of this node", start);
     return agree_of_folder(rc, rank, comm);
 }
 

@@ -41,10 +41,11 @@ int checkpoint_place_shared(const char *folder, int rank, const void *comm,
  */
 int checkpoint_place_hold(const char *folder, int rank, const struct checkpoint_view *view,
                           int seconds, const void *comm, int *held);
+bool checkpoint_place_is_held(int held); /* and by locks: nobody else has it */
 
 /*
  * Nothing is there that a study of these terms, which begins at step `start`, would run into: FAIL_USAGE for checkpoints
- * of later steps, or of other terms. The second is collective and looks into the folders of all nodes.
+ * of later steps, or of other terms, and for parts of later steps that are not published. The second is collective and looks into the folders of all nodes.
  */
 int checkpoint_place_empty(const char *root, const struct checkpoint_terms *terms, int64_t start);
 int checkpoint_place_check(const char *root, int rank, const struct checkpoint_view *view,

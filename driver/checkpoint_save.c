@@ -304,6 +304,8 @@ static int open_place(struct saver *s)
                   "folder that all nodes share",
                   root);
     rc = agree_quietly(rc, s->config.parent);
+    if (rc == 0 && apart)
+        rc = saver_learn(s);
 out:
     return rc;
 }
@@ -377,6 +379,7 @@ void saver_close(struct saver *s)
     free(s->shards);
     free(s->waited);
     free(s->published);
+    free(s->known);
     checkpoint_shard_release(&s->shard);
     memset(s, 0, sizeof *s);
 }

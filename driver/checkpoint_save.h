@@ -28,7 +28,8 @@
  *
  * Where ranks do not see one folder (node-local storage), notes travel by MPI at the next poll, as trainers
  * do that finish saves at step boundaries. One rank of each other node then gives its node's part the name of the
- * step, and only when all have, rank 0 publishes: where one cannot, the save is lost on all.
+ * step, and only when all have, rank 0 publishes: where one cannot, the save is lost on all. What --checkpoint-keep
+ * leaves is rank 0's to say: others remove their parts behind it.
  */
 #ifndef DRIVER_CHECKPOINT_SAVE_H
 #define DRIVER_CHECKPOINT_SAVE_H
@@ -85,6 +86,7 @@ struct saver_slot {
         complete_ns;                        /* complete: of rank 0's clock, since call */
     int64_t blocked_ns, held_ns, staged_ns; /* known after the block of the call */
     int64_t noted_ns, together_ns;          /* this rank's note is there; rank 0: all are */
+    int64_t oldest; /* rank 0, apart: the oldest that it keeps behind this one */
     struct saver *saver;
     atomic_int noted; /* 0 not yet, 1 written and noted, 2 failed, save.code and .why say how */
     atomic_int publishing; /* rank 0: 0 not yet, 1 published, 2 failed */
@@ -116,6 +118,8 @@ struct saver {
     char file_system[16];
     int64_t failures;                /* saves lost, or skipped when due */
     int64_t n_published, *published; /* steps, ascending */
+    int64_t n_known,
+        *known; /* of a folder that is apart, or continues: steps that rank 0 had there */
 };
 
 /* What execute_open() must reserve for a saver of this plan. */
@@ -133,6 +137,13 @@ int64_t saver_bytes(const struct plan *plan);
  * or has, or when host memory does not suffice for one slot on every rank of a host. Old unpublished folders are removed.
  */
 int saver_open(struct saver *saver, const struct saver_config *config);
+/*
+ * Collective, of a saver whose folder `continues`, once what it goes on with is loaded: so the folder is known to be
+ * the right one. On every node parts go that no published step of rank 0 has: of a job that was killed between its
+ * nodes' parts and the manifest, or between rank 0's removing and theirs. Where a folder's lock is not held, or the
+ * system does not say of all what is published, nothing does.
+ */
+int saver_drop_orphans(struct saver *saver);
 /* Collective: waits for what is under way. Safe on a zeroed struct. */
 void saver_close(struct saver *saver);
 

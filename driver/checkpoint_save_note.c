@@ -143,6 +143,9 @@ void saver_publish(struct saver_slot *slot)
                                   (const char *const *)slot->texts, s->plan->layout.world,
                                   slot->why, sizeof slot->why);
     slot->complete_ns = units_now_ns() - slot->call_begin_ns;
+    slot->oldest = -1;
+    if (code == 0 && s->apart) /* no longer published, before others remove their parts of it */
+        slot->oldest = checkpoint_retire_old(s->config.root, s->config.keep);
     atomic_store(&slot->publishing, code == 0 ? 1 : 2);
 }
 

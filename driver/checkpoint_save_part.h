@@ -52,12 +52,14 @@ void saver_publish(struct saver_slot *slot);
 
 /*
  * Of node-local folders. The part of each other node, written by all its ranks, gets the name of the step, or FAIL_FILE on
- * the rank that could not; and takes it off again, when the save is lost elsewhere. And what of it --checkpoint-keep
- * leaves, behind a published save.
+ * the rank that could not; and takes it off again, when the save is lost elsewhere. Behind a published save those below
+ * the oldest step that rank 0 keeps go, of this launch and of those before. Collective: the steps that rank 0's folder
+ * has, into s->known; n_known is -1 where the system would not say of all.
  */
 int saver_place_part(struct saver *s, struct saver_slot *slot);
 void saver_take_part_back(struct saver *s, struct saver_slot *slot);
-void saver_prune_parts(struct saver *s);
+void saver_prune_parts(struct saver *s, int64_t oldest);
+int saver_learn(struct saver *s);
 
 /* Collective: bring saves on by one step of what they wait for. */
 int saver_advance(struct saver *s, bool prepare, int *ended);

@@ -12,7 +12,15 @@
 #include "driver/agree.h"
 
 /* What a rank knows of a slot; the largest over ranks counts. */
-enum view { VIEW_UNWRITTEN, VIEW_FAILED, VIEW_PUBLISHED, VIEW_LOST, VIEW_COMPLETE_NS, VIEWS };
+enum view {
+    VIEW_UNWRITTEN,
+    VIEW_FAILED,
+    VIEW_PUBLISHED,
+    VIEW_LOST,
+    VIEW_COMPLETE_NS,
+    VIEW_OLDEST,
+    VIEWS
+};
 
 static bool is_out(const struct saver_slot *slot)
 {
@@ -32,6 +40,7 @@ static void look(struct saver *s, struct saver_slot *slot, int64_t *view)
     view[VIEW_PUBLISHED] = published == 1;
     view[VIEW_LOST] = published == 2;
     view[VIEW_COMPLETE_NS] = view[VIEW_PUBLISHED] ? slot->complete_ns : 0;
+    view[VIEW_OLDEST] = view[VIEW_PUBLISHED] ? slot->oldest : -1;
 }
 
 static int bring_together(struct saver *s, int64_t *views, int n)
@@ -51,14 +60,14 @@ static void prune(void *arg)
     checkpoint_prune(s->config.root, s->config.keep);
 }
 
-static void published(struct saver *s, struct saver_slot *slot, int64_t complete_ns)
+static void published(struct saver *s, struct saver_slot *slot, const int64_t *view)
 {
     s->published = must_grow(s->published, (size_t)s->n_published + 1, sizeof *s->published);
     s->published[s->n_published++] = slot->step;
     s->said = false; /* the next failure is news again */
     slot->placed = false;
-    saver_prune_parts(s);
-    slot->complete_ns = complete_ns;
+    saver_prune_parts(s, view[VIEW_OLDEST]);
+    slot->complete_ns = view[VIEW_COMPLETE_NS];
     slot->state = SAVE_PUBLISHED;
     if (s->plan->layout.rank == 0 && s->config.keep > 0)
         checkpoint_writer_call(s->writer, prune, s);
@@ -177,7 +186,7 @@ static int move_on(struct saver *s, struct saver_slot *slot, const int64_t *view
     if (is_out(slot) && view[VIEW_LOST])
         return lose(s, slot, s->plan->layout.rank == 0 ? slot->why : NULL);
     if (is_out(slot) && view[VIEW_PUBLISHED])
-        published(s, slot, view[VIEW_COMPLETE_NS]);
+        published(s, slot, view);
     return 0;
 }
 

@@ -163,6 +163,8 @@ static int begin(struct full_run *x)
     TRY(full_run_saver_open(x));
     int64_t opened = now(x);
     TRY(full_run_load(x));
+    if (x->ask.saves)
+        TRY(saver_drop_orphans(&x->saver));
     x->first = x->called_step = full_run_done(x);
     x->m->final_loss = NAN; /* of no step */
     x->target = x->past.begun ? x->past.target : x->first + at->job->study.run_steps;

@@ -7,8 +7,9 @@
  *   blocks of steps, each a second or a step: a save is called before the first step of a block,
  *   with --checkpoint-every K when K steps (seconds) have gone since the last call, else as soon as the
  *   last save is over; a call whose predecessor is still on its way waits for it
- *   behind each block: two sums over ranks (who was late, what they waited for, whether all had the same losses
- *   and gradient norms to the bit: the first that had not is a warning), one row of intervals
+ *   behind each block: two sums over ranks (who was late, what they waited for, whether their sums gave all the
+ *   same losses and gradient norms to the bit: the first that had others is a warning; replicas whose parameters come
+ *   apart are not seen so), one row of intervals
  *   every PIECE_NS the rows come together and are published, and then are no longer in memory
  *   a launch that is over before its first save by time was due says so in an event "note"
  *   a signal (driver/preempt.h): one save more, what there is published, exit code 11

@@ -1,5 +1,6 @@
-/* What every rank computes by itself and must have to the bit, or replicas come apart: the loss of a step, and the norm
- * of its gradient, by which all of them are clipped. */
+/* What the sums of a step gave each rank: its loss, and the norm of its gradient, by which all of them clip. Both are
+ * summed over ranks, and all must have the same to the bit; where a sum did not reach some rank they have not.
+ * Replicas whose parameters have come apart are not seen by it: what each adds differs, and all get the one sum. */
 #include "driver/full_run_part.h"
 
 #include <math.h>
@@ -50,7 +51,7 @@ static void say(const struct full_run *x, int64_t step, int rank, const struct t
     char words[400];
     snprintf(words, sizeof words,
              "step %lld: rank %d has the loss %.17g and the gradient norm %.17g, and rank 0 %.17g "
-             "and %.17g: they must be the same to the bit, or replicas come apart",
+             "and %.17g: they must be the same to the bit: a sum over ranks has not reached all",
              (long long)step, rank, its->loss, its->norm, mine->loss, mine->norm);
     point_event(x->at->rows, "warning", units_now_ns() - x->at->job->t0_ns, words);
     fprintf(stderr, "scalestudy: %s\n", words);

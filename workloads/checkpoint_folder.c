@@ -24,12 +24,18 @@ void checkpoint_step_folder(const char *root, int64_t step, char *out, size_t si
     checkpoint_path(out, size, root, name);
 }
 
-static bool has_manifest(const char *folder)
+/* 0 where it has one, else an errno: ENOENT where it has none. */
+static int look_for_manifest(const char *folder)
 {
     char path[CHECKPOINT_PATH + 32];
     struct stat found;
     checkpoint_path(path, sizeof path, folder, "manifest.json");
-    return stat(path, &found) == 0;
+    return stat(path, &found) == 0 ? 0 : errno;
+}
+
+static bool has_manifest(const char *folder)
+{
+    return look_for_manifest(folder) == 0;
 }
 
 /* The step of a name "step-0000000120", -1 of any other. */
@@ -49,23 +55,28 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-int checkpoint_steps(const char *root, int64_t **steps)
+/* With a manifest, or all; *code: an errno where the system would not say what is there. */
+static int list_steps(const char *root, bool published, int64_t **steps, int *code)
 {
     int n = 0, capacity = 0;
     DIR *list = opendir(root);
     *steps = NULL;
-    for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;) {
+    *code = list == NULL ? errno : 0;
+    for (struct dirent *entry; list != NULL && (errno = 0, entry = readdir(list)) != NULL;) {
         char folder[CHECKPOINT_PATH];
         int64_t step = step_of(entry->d_name);
         if (step < 0)
             continue;
         checkpoint_path(folder, sizeof folder, root, entry->d_name);
-        if (!has_manifest(folder))
+        int found = published ? look_for_manifest(folder) : 0;
+        *code = found != 0 && found != ENOENT ? found : *code;
+        if (found != 0)
             continue;
         if (n == capacity)
             *steps = must_grow(*steps, (size_t)(capacity = 2 * capacity + 16), sizeof **steps);
         (*steps)[n++] = step;
     }
+    *code = list != NULL && errno != 0 ? errno : *code;
     if (list != NULL)
         closedir(list);
     if (n > 0)
@@ -73,16 +84,30 @@ int checkpoint_steps(const char *root, int64_t **steps)
     return n;
 }
 
+int checkpoint_steps(const char *root, int64_t **steps)
+{
+    int code;
+    return list_steps(root, true, steps, &code);
+}
+
+int checkpoint_steps_known(const char *root, int64_t **steps)
+{
+    int code, n = list_steps(root, true, steps, &code);
+    return code == 0 ? n : -1;
+}
+
+int checkpoint_parts(const char *root, int64_t **steps)
+{
+    int code;
+    return list_steps(root, false, steps, &code);
+}
+
 int64_t checkpoint_newest_part(const char *root)
 {
-    int64_t newest = -1;
-    DIR *list = opendir(root);
-    for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;) {
-        int64_t step = step_of(entry->d_name);
-        newest = step > newest ? step : newest;
-    }
-    if (list != NULL)
-        closedir(list);
+    int64_t *steps;
+    int n = checkpoint_parts(root, &steps);
+    int64_t newest = n > 0 ? steps[n - 1] : -1;
+    free(steps);
     return newest;
 }
 
@@ -207,16 +232,48 @@ bool checkpoint_is_aside(const char *root, int64_t step)
     return stat(path, &found) == 0;
 }
 
+void checkpoint_retire(const char *root, int64_t step)
+{
+    char folder[CHECKPOINT_PATH], going[CHECKPOINT_PATH];
+    checkpoint_step_folder(root, step, folder, sizeof folder);
+    rename_to_remove(folder, going, sizeof going);
+    if (strcmp(folder, going) == 0) /* one of this step is going already */
+        checkpoint_remove(folder);
+}
+
+void checkpoint_sweep(const char *root)
+{
+    char path[CHECKPOINT_PATH + 300];
+    DIR *list = opendir(root);
+    for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;) {
+        size_t n = strlen(entry->d_name);
+        if (strncmp(entry->d_name, "removing-", 9) != 0 ||
+            strcmp(entry->d_name + n - 4, ".tmp") != 0)
+            continue;
+        checkpoint_path(path, sizeof path, root, entry->d_name);
+        checkpoint_remove(path);
+    }
+    if (list != NULL)
+        closedir(list);
+}
+
+int64_t checkpoint_retire_old(const char *root, int64_t keep)
+{
+    int64_t *steps, oldest = -1;
+    int n = checkpoint_steps(root, &steps);
+    for (int i = 0; keep > 0 && i < n - keep; i++)
+        checkpoint_retire(root, steps[i]);
+    if (keep > 0 && n > 0)
+        oldest = steps[n > keep ? n - keep : 0];
+    free(steps);
+    return oldest;
+}
+
 void checkpoint_prune(const char *root, int64_t keep)
 {
-    char folder[CHECKPOINT_PATH];
-    int64_t *steps;
-    int n = checkpoint_steps(root, &steps);
-    for (int i = 0; keep > 0 && i < n - keep; i++) {
-        checkpoint_step_folder(root, steps[i], folder, sizeof folder);
-        checkpoint_remove(folder);
-    }
-    free(steps);
+    (void)checkpoint_retire_old(root, keep);
+    if (keep > 0)
+        checkpoint_sweep(root);
 }
 
 /* 0 or an errno. */

@@ -341,6 +341,17 @@ int checkpoint_sync_folder(const char *folder)
     return code;
 }
 
+/* It has its name, and whether that lasts is not known: it is said to be lost, so it must not stay. */
+static void unpublish(const char *published, const char *folder)
+{
+    char path[CHECKPOINT_PATH + 32];
+    checkpoint_path(path, sizeof path, published, "manifest.json");
+    unlink(path);
+    (void)checkpoint_sync_folder(published);
+    if (rename(published, folder) != 0)
+        checkpoint_remove(published);
+}
+
 int checkpoint_publish(const char *root, const char *folder, const struct checkpoint_manifest *head,
                        const char *const *texts, int n, char *why, size_t why_size)
 {
@@ -359,10 +370,12 @@ int checkpoint_publish(const char *root, const char *folder, const struct checkp
     }
     if (code != 0)
         unlink(path); /* half of one at most, and in the way of who removes the folder */
-    else if ((code = checkpoint_sync_folder(root)) != 0)
-        what = root;
-    if (code == 0)
+    else if ((code = checkpoint_sync_folder(root)) == 0)
         return 0;
+    else {
+        what = root;
+        unpublish(to, folder);
+    }
     snprintf(why, why_size, "checkpoint: step %lld cannot be published: %s: %s",
              (long long)head->step, what, strerror(code));
     return FAIL_FILE;

@@ -52,7 +52,8 @@ char *checkpoint_shard_text(const struct checkpoint_entry *entry);
 
 /*
  * Write the manifest of n shards (their texts in the order of ranks) into `folder`, then publish it as
- * D/step-N. An existing D/step-N is refused. Called on the writer's thread: the failure is in *why.
+ * D/step-N. An existing D/step-N is refused. Where the last step fails, the fsync of D, it is taken back: what is said
+ * to be lost is no checkpoint. Called on the writer's thread: the failure is in *why.
  */
 int checkpoint_publish(const char *root, const char *folder, const struct checkpoint_manifest *head,
                        const char *const *texts, int n, char *why, size_t why_size);
@@ -76,7 +77,11 @@ int checkpoint_manifest_text(const char *folder, char **text);
  * folder. A folder without a manifest is not counted.
  */
 int checkpoint_steps(const char *root, int64_t **steps);
-/* The largest N of a folder step-N, with a manifest or without, as another node's part is; -1: none. */
+/* The same, -1 where the system would not say of all: what is not in it is not published. */
+int checkpoint_steps_known(const char *root, int64_t **steps);
+/* Of all folders step-N, with a manifest or without, as another node's part is. */
+int checkpoint_parts(const char *root, int64_t **steps);
+/* The largest N of these; -1: none. */
 int64_t checkpoint_newest_part(const char *root);
 void checkpoint_step_folder(const char *root, int64_t step, char *out, size_t size);
 
@@ -96,8 +101,12 @@ void checkpoint_remove(const char *folder);
 bool checkpoint_set_aside(const char *root, int64_t step);
 bool checkpoint_is_aside(const char *root, int64_t step); /* it was */
 
-/* Remove all but the newest `keep` published steps (0: keep all). */
+/* Remove all but the newest `keep` published steps (0: keep all). In two parts: they lose their names, which costs
+ * nothing, and the oldest that stays is returned (-1: none, or all are kept); and what has lost its name goes. */
 void checkpoint_prune(const char *root, int64_t keep);
+int64_t checkpoint_retire_old(const char *root, int64_t keep);
+void checkpoint_retire(const char *root, int64_t step); /* one, with a manifest or without */
+void checkpoint_sweep(const char *root);
 
 /* fsync of a folder: 0, or an errno. */
 int checkpoint_sync_folder(const char *folder);

@@ -11,8 +11,16 @@ seed=${SEED:-$$}
 RANDOM=$seed
 steps_of() { find D -path 'D/step-*/manifest.json' 2>/dev/null | sed -E 's/.*step-0*([0-9]+).*/\1/' | sort -n; }
 
-# Every rank and the launcher die at once: they are one session.
-kill_job() { kill -KILL -- "-$1" 2>/dev/null; }
+# Every rank and the launcher die at once: they are one session, though not one group of processes. Until nobody is
+# left: one that was being started is in the next list.
+alive_of() { ps -o pid=,stat= --sid "$1" | awk '$2 !~ /^Z/ { print $1 }'; }
+kill_job() {
+    local pids
+    while pids=$(alive_of "$1") && [ -n "$pids" ]; do
+        # shellcheck disable=SC2086 # several are several words
+        kill -KILL $pids 2>/dev/null
+    done
+}
 
 kills=0 during_load=0 published=0 folders=0 empty=0
 while [ $kills -lt "$kills_wanted" ]; do

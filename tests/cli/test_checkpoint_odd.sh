@@ -105,4 +105,41 @@ expect_exit 0
 expect_stdout "warning: the clock of this host is 3"
 run "$bin/scalereport" goodput back.h5 --csv
 expect_exit 0
+# ---- parts without a manifest: refused before the first step, unless they are the run's own ----
+mkdir -p left/step-0000000005 && touch left/step-0000000005/rank-00000.h5
+for more in "" --validate; do
+    # shellcheck disable=SC2086 # none is no word
+    refuses 6 "--checkpoint-dir: left holds parts of checkpoints up to step 5, and this study begins at step 0: take an empty folder, or remove each step-N there with N above 0" \
+        mpi 1 "$study" "${run_of[@]}" --checkpoint-dir left $more --out left.h5
+done
+check "they are as they were" test -e left/step-0000000005/rank-00000.h5
+mkdir both/step-0000000015
+refuses 6 "--checkpoint-dir: both holds parts of checkpoints up to step 15, and this study begins at step 10: take an empty folder, or remove each step-N there with N above 10" \
+    mpi 1 "$study" --layout 1x1 --check off -w 1 --min-steps 1 --max-steps 1 --block 1 --resume-from both --checkpoint-dir both --out left.h5
+
+# ---- two nodes with folders of their own, by working directory: over two launches both keep the same steps ----
+mkdir n0 n1
+two_nodes() { # ARGUMENT...
+    local of=("$study" "${long_of[@]}" --parallel shard=2 --checkpoint-keep 2 --checkpoint-dir ck --out "$PWD/nodes.h5" "$@")
+    timeout -k 5 120 mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 \
+        --mca odls_base_sigkill_timeout 0 -np 1 -wdir "$PWD/n0" "${of[@]}" : -np 1 -wdir "$PWD/n1" "${of[@]}"
+}
+behind log3 two_nodes
+await test -e n0/ck/step-0000000030/manifest.json -o -e n0/ck/step-0000000040/manifest.json
+kill -KILL "$(rank_of "$PWD/nodes.h5")"
+wait
+newest=$(newest_of n0/ck)
+# As if it had been killed when one node's part of the next step had its name and the manifest was not there yet,
+# and another time behind rank 0's removing of an old one.
+for step in 1 $((newest + 10)); do
+    cp -r "n1/ck/step-$(printf %010d "$newest")" "n1/ck/step-$(printf %010d "$step")"
+done
+sed -i "s/ to step [0-9]*\$/ to step $((newest + 20))/" nodes.h5.parts/run.log
+run two_nodes --resume
+expect_exit 0
+expect_stdout "resumed from ck/step-$(printf %010d "$newest"): step $newest,"
+kept="step-$(printf %010d $((newest + 10))) step-$(printf %010d $((newest + 20))) "
+for node in n0 n1; do
+    check "what is kept is on $node, and nothing else" test "$(ls $node/ck | tr '\n' ' ')" = "$kept"
+done
 finish

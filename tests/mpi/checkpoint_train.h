@@ -9,6 +9,7 @@
 #include "base/units.h"
 
 static char folder[CHECKPOINT_PATH]; /* `root` is within it */
+static int64_t begin_step;           /* of savers to be opened */
 
 struct train {
     struct plan plan;
@@ -41,7 +42,8 @@ static inline int train_try(struct train *t, const struct how *how, const char *
                                  .needs_snapshot = true,
                                  .crowded = true,
                                  .keep = keep,
-                                 .continues = continues};
+                                 .continues = continues,
+                                 .begin_step = begin_step};
     return saver_open(&t->saver, &saves);
 }
 

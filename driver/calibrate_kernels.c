@@ -138,17 +138,17 @@ static void go_before(struct calibration *c, const unsigned char *scalars)
     e->device.type->sync(&e->device);
 }
 
-static int read_scalars(struct calibration *c, unsigned char **out)
+/* Into out[bytes of the buffer]. By their scale, 0, updates are skipped. */
+static int read_scalars(struct calibration *c, unsigned char *out)
 {
     struct execute *e = &c->execute;
     size_t bytes = (size_t)c->plan.bytes[BUFFER_SCALAR];
     double scale = 1;
-    *out = must_alloc(bytes + 1, 1);
-    e->device.type->download(&e->device, DEVICE_COMPUTE, *out, e->memory[BUFFER_SCALAR], bytes);
+    e->device.type->download(&e->device, DEVICE_COMPUTE, out, e->memory[BUFFER_SCALAR], bytes);
     e->device.type->sync(&e->device);
     for (int i = 0; i < c->plan.n_ops; i++)
         if (c->plan.ops[i].kind == OP_CLIP)
-            memcpy(&scale, *out + c->plan.ops[i].t[0].offset + SCALAR_SCALE * (int64_t)sizeof scale,
+            memcpy(&scale, out + c->plan.ops[i].t[0].offset + SCALAR_SCALE * (int64_t)sizeof scale,
                    sizeof scale);
     return scale > 0 ? 0
                      : fail(FAIL_WRONG, "calibrate: the gradient norm of a step is not finite: "
@@ -177,12 +177,12 @@ int calibrate_kernels(struct calibration *c)
 {
     bool *seen = must_alloc((size_t)c->plan.n_ops + 1, sizeof *seen);
     c->op_s = must_alloc((size_t)c->plan.n_ops + 1, sizeof *c->op_s);
-    unsigned char *scalars = NULL;
+    unsigned char *scalars = must_alloc((size_t)c->plan.bytes[BUFFER_SCALAR] + 1, 1);
     int rc = 0;
-    TRY(agree_quietly(read_scalars(c, &scalars), c->job->world));
+    TRY(agree_quietly(read_scalars(c, scalars), c->job->world));
     TRY(agree_barrier(c->job->world));
     time_launch(c);
-    for (int i = 0; i < c->plan.n_ops; i++) {
+    for (int i = 0; i < c->plan.n_ops && rc == 0; i++) {
         struct places places;
         double samples[ROUNDS];
         if (seen[i] || !is_kernel(c, &c->plan.ops[i]))
@@ -198,6 +198,8 @@ int calibrate_kernels(struct calibration *c)
             if (seen[k] && !before[k])
                 c->op_s[k] = c->ceilings[c->n - 1].time_us / 1e6;
         free(before);
+        if (c->plan.ops[i].kind == OP_ADAMW)
+            rc = read_scalars(c, scalars); /* what was timed did update */
     }
 out:
     free(scalars);

@@ -112,9 +112,10 @@ static int check_sizes(const struct execute *e, const void *comm)
     MPI_Allreduce(MPI_IN_PLACE, most, N, MPI_INT64_T, MPI_MAX, *(const MPI_Comm *)comm);
     for (int b = 0; b < PLAN_BUFFERS; b++)
         if (least[b] != most[b])
-            return fail(FAIL_ABSENT, "tune: ranks hold different amounts: no windows");
+            return fail(FAIL_ABSENT,
+                        "comm: no windows: ranks of this layout hold different amounts of memory");
     if (least[N - 1] != most[N - 1])
-        return fail(FAIL_ABSENT, "tune: calls lie at different places of the ranks: no windows");
+        return fail(FAIL_ABSENT, "comm: no windows: calls lie at different places of the ranks");
     return 0;
 }
 
@@ -143,7 +144,7 @@ out:
 
 /* ---- as asked ---- */
 
-/* On every channel; *told: what the library, or the plan, has against it. */
+/* On every channel. What the library, or the plan, has against it. */
 static int tell(struct execute *e, const struct execute_config *config, enum comm_enrolment how)
 {
     int told = how == ENROL_WINDOWS ? check_sizes(e, config->parent) : 0;

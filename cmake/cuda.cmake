@@ -2,7 +2,8 @@
 #
 # SCALESTUDY_CUDA: AUTO takes them where everything is found, ON insists, OFF does not look. Kernels
 # are compiled for CMAKE_CUDA_ARCHITECTURES, else for the cards of this machine, else for sm_80, sm_90
-# and (with CUDA 12.8 or later) sm_100. libcuda is never linked: the program starts without a driver.
+# and (with CUDA 12.8 or later) sm_100; kernels/cuda_*_wgmma*.cu for sm_90a alone, whatever else is
+# chosen: on another card they are not there, and others of this project run. libcuda is never linked: the program starts without a driver.
 # Roots to look in: CUDAToolkit_ROOT, NCCL_ROOT, CUDNN_ROOT.
 
 set(SCALESTUDY_CUDA_TEXT none)
@@ -80,6 +81,22 @@ if(SCALESTUDY_HAVE_CUDA)
     add_link_options(-Wl,--as-needed) # scalereport uses none of it
     message(STATUS "cuda: ${SCALESTUDY_CUDA_TEXT}, sm ${CMAKE_CUDA_ARCHITECTURES}, NCCL ${NCCL_LIBRARY}, cuDNN ${CUDNN_LIBRARY}")
 endif()
+
+# scalestudy_kernels(LIBRARY): its sources for a CUDA build.
+function(scalestudy_kernels library)
+    set(folder ${CMAKE_SOURCE_DIR}/${library}/kernels)
+    file(GLOB sources CONFIGURE_DEPENDS ${folder}/cuda_*.c ${folder}/cuda_*.cu)
+    set(hopper ${sources})
+    list(FILTER sources EXCLUDE REGEX "_wgmma[a-z_]*\\.cu$")
+    list(FILTER hopper INCLUDE REGEX "_wgmma[a-z_]*\\.cu$")
+    target_sources(ss_${library} PRIVATE ${sources})
+    if(hopper)
+        add_library(ss_${library}_hopper OBJECT ${hopper})
+        set_target_properties(ss_${library}_hopper PROPERTIES CUDA_ARCHITECTURES 90a-real)
+        target_include_directories(ss_${library}_hopper PRIVATE ${CMAKE_SOURCE_DIR})
+        target_sources(ss_${library} PRIVATE $<TARGET_OBJECTS:ss_${library}_hopper>)
+    endif()
+endfunction()
 
 # scalestudy_cuda(LIBRARY): what it needs of the toolkit, if there is one.
 function(scalestudy_cuda library)

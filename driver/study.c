@@ -41,7 +41,8 @@ const struct opt study_options[] = {
      "tokens of a sample; else the model's"},
     POLICY_OPTIONS(AT),
     {"attention", 0, OPT_CHOICE, AT(attention), "auto", NO_RANGE, "auto|cudnn|fused", "",
-     "who computes attention on cuda; auto: cuDNN where it takes the shapes, else fused kernels"},
+     "who computes attention on cuda; auto: cuDNN where it takes the shapes, else fused kernels, "
+     "which on Hopper also take the place of its plans where they are faster"},
     {"gemm-search", 0, OPT_BOOL, AT(gemm_search), "on", NO_RANGE, NULL, "",
      "on cuda: time cuBLASLt's algorithms and epilogues and cuDNN's plans at set-up and take the "
      "fastest; off: the first"},

@@ -356,11 +356,15 @@ static void attention_line(struct bench *b, const struct shape_attention *s)
         bench_turn();
         double cudnn = attention_time(b, kind, ATTENTION_CUDNN, s);
         double fused = attention_time(b, kind, ATTENTION_FUSED, s);
+        b->context.deterministic = true;
+        double ordered = attention_time(b, kind, ATTENTION_CUDNN, s);
+        b->context.deterministic = false;
+        double taken = attention_time(b, kind, ATTENTION_AUTO, s); /* by a step */
         printf("%-15s b %2lld s %5lld heads %2d/%2d x %3d  cuDNN %9.1f us %5.0f TFLOP/s  fused "
-               "%9.1f us %5.0f  ratio %.3f\n",
+               "%9.1f us %5.0f  ratio %.3f  taken %9.1f us  cuDNN in order %9.1f us\n",
                op_name((int)kind), (long long)s->batch, (long long)s->sequence, s->heads,
                s->kv_heads, s->head, cudnn * 1e6, flops / cudnn / 1e12, fused * 1e6,
-               flops / fused / 1e12, cudnn / fused);
+               flops / fused / 1e12, cudnn / fused, taken * 1e6, ordered * 1e6);
     }
 }
 

@@ -11,6 +11,7 @@
 #ifndef TESTS_GPU_RIG_H
 #define TESTS_GPU_RIG_H
 
+#include <cuda_runtime_api.h>
 #include <stdlib.h>
 
 #include "base/err.h"
@@ -18,6 +19,7 @@
 #include "tests/gpu/gpu_bounds.h"
 #include "tests/gpu/gpu_threads.h"
 #include "tests/test.h"
+#include "workloads/kernels/cuda.h"
 #include "workloads/kernels/kernels.h"
 
 struct gpu_tensor {
@@ -36,6 +38,7 @@ struct gpu_rig {
     struct gpu_tensor t[OP_TENSORS];
     int64_t shift;
     uint64_t stream; /* of random numbers */
+    bool older;      /* fused attention as a card before Hopper has it */
 };
 
 /* 77 (skipped) with a word where there is no device. */
@@ -231,10 +234,12 @@ static inline void gpu_clear(struct gpu_rig *rig)
             rig->device.type->free(&rig->device, DEVICE_ACTIVATIONS, rig->t[t].memory,
                                    rig->t[t].bytes);
     }
-    struct gpu_rig kept = {.device = rig->device, .shift = rig->shift, .stream = rig->stream};
+    struct gpu_rig kept = {
+        .device = rig->device, .shift = rig->shift, .stream = rig->stream, .older = rig->older};
     kept.context.attention = rig->context.attention;
     kept.context.tf32 = rig->context.tf32;
     kept.context.deterministic = rig->context.deterministic;
+    kept.context.search = rig->context.search;
     *rig = kept;
 }
 
@@ -246,7 +251,22 @@ static inline int gpu_open_op(struct gpu_rig *rig)
     rig->plan.ops = &rig->op;
     rig->plan.n_ops = 1;
     rig->plan.sealed = true;
-    return kernels_cuda.open(&rig->context, &rig->plan, &rig->device);
+    int rc = kernels_cuda.open(&rig->context, &rig->plan, &rig->device);
+    if (rc != 0 || !rig->older)
+        return rc;
+    struct cuda_state *state = cuda_state(&rig->context);
+    state->wgmma = false;
+    CHECK(cuda_fused(&rig->op, state)->allow(&rig->op));
+    return 0;
+}
+
+/* Fused attention has kernels of this card and of older ones: those of the latter, too. */
+static inline bool gpu_has_older(const struct gpu_rig *rig, enum dtype type, int head)
+{
+    struct cudaDeviceProp card;
+    return rig->context.attention == ATTENTION_FUSED && type == DTYPE_BF16 &&
+           (head == 64 || head == 128) && cudaGetDeviceProperties(&card, 0) == cudaSuccess &&
+           card.major == 9;
 }
 
 /* A set opened for this op alone, one run of it, and the set closed. */

@@ -1,10 +1,10 @@
-/* Causal attention forward and backward, by cuDNN and by both fused kernels, against fp64. */
+/* Causal attention forward and backward, by cuDNN and by all fused kernels, against fp64. */
 #include "tests/gpu/gpu_rig.h"
 
 /*
- * In bf16 probabilities and their gradients are rounded once before they are multiplied, each at
- * random, which leaves the relative size of an error as it is; then the result is rounded: two
- * roundings forward, three backward. lse is fp32 everywhere, as are products of the plain kernel in
+ * In bf16 probabilities are rounded before they are multiplied, and their gradients, made from these
+ * or from what these were, each at random, which leaves the relative size of an error as it is; then
+ * the result is rounded: two roundings forward, three backward. lse is fp32 everywhere, as are products of the plain kernel in
  * fp32: a few units in the last place of scores.
  */
 static struct gpu_bound forward_bound(enum dtype type)
@@ -181,6 +181,8 @@ static bool run(struct gpu_rig *rig, enum op_kind kind, const char *what)
     printf("%-44s by %s\n", what, text);
     if (rig->context.attention != ATTENTION_AUTO)
         CHECK_HAS(text, rig->context.attention == ATTENTION_CUDNN ? "cuDNN" : "fused");
+    if (gpu_has_older(rig, rig->op.dtype, rig->op.shape.attention.head))
+        CHECK_HAS(text, rig->older ? "fused, mma" : "fused, wgmma");
     CHECK_EQ(strstr(text, "fixed order") != NULL, rig->context.deterministic);
     kernels_cuda.run[kind](&rig->op, &rig->context, rig->device.type->native(&rig->device, 0));
     rig->device.type->sync(&rig->device);
@@ -295,8 +297,17 @@ int main(int argc, char **argv)
                 if (rig.context.search) {
                     test_forward(&rig, types[t], s);
                     test_backward(&rig, types[t], s);
+                    rig.context.attention = ATTENTION_AUTO; /* or a kernel of ours */
+                    test_forward(&rig, types[t], s);
+                    test_backward(&rig, types[t], s);
                 }
                 rig.context.search = false;
+                rig.older = gpu_has_older(&rig, types[t], s.head);
+                if (rig.older) {
+                    test_forward(&rig, types[t], s);
+                    test_backward(&rig, types[t], s);
+                }
+                rig.older = false;
             }
     test_refusals(&rig);
     gpu_rig_close(&rig);

@@ -1,4 +1,4 @@
-/* Blocks of attention, their gradients and their merge on a GPU against fp64, by cuDNN and by both
+/* Blocks of attention, their gradients and their merge on a GPU against fp64, by cuDNN and by all
  * fused kernels; moves bit by bit. */
 #include "tests/gpu/gpu_rig.h"
 
@@ -184,12 +184,17 @@ int main(int argc, char **argv)
     for (int choice = ATTENTION_CUDNN; choice <= ATTENTION_FUSED; choice++)
         for (size_t h = 0; h < GPU_COUNT(heads); h++)
             for (size_t t = choice == ATTENTION_CUDNN ? 1 : 0; t < GPU_COUNT(types); t++)
-                for (int i = 0; i < cases; i++) {
-                    rig.context.attention = (enum attention_choice)choice;
-                    test_forward(&rig, types[t], &block_cases[i], heads[h]);
-                    test_backward(&rig, types[t], &block_cases[i], heads[h], false);
-                    test_backward(&rig, types[t], &block_cases[i], heads[h], true);
-                }
+                for (int i = 0; i < cases; i++)
+                    for (int older = 0; older < 2; older++) {
+                        rig.context.attention = (enum attention_choice)choice;
+                        rig.older = older == 1;
+                        if (older == 1 && !gpu_has_older(&rig, types[t], heads[h]))
+                            continue;
+                        test_forward(&rig, types[t], &block_cases[i], heads[h]);
+                        test_backward(&rig, types[t], &block_cases[i], heads[h], false);
+                        test_backward(&rig, types[t], &block_cases[i], heads[h], true);
+                    }
+    rig.older = false;
     for (size_t t = 0; t < GPU_COUNT(types); t++) {
         for (size_t h = 0; h < GPU_COUNT(heads); h++)
             test_merge(&rig, types[t], heads[h]);

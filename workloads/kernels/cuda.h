@@ -45,6 +45,7 @@ struct cuda_state {
     struct cuda_ring *ring;
     struct cuda_rotary *rotary;
     struct cuda_cudnn *cudnn;
+    bool wgmma;              /* this device runs it, as far as fused kernels are asked */
     bool in_order;           /* attention's sums: asked for, and so wherever it runs */
     char attention_why[160]; /* why cuDNN does not run it, where it was asked */
     int32_t *counts;         /* cuda_counts.c: page-locked; NULL: no routing is dropless */
@@ -70,7 +71,7 @@ kernel_run cuda_route, cuda_route_grad, cuda_permute, cuda_combine, cuda_combine
 typedef int64_t cuda_scratch(const struct op *op, const struct cuda_state *state);
 cuda_scratch cuda_embed_grad_scratch, cuda_norm_grad_scratch, cuda_gemm_scratch,
     cuda_bias_grad_scratch, cuda_attention_scratch, cuda_attention_grad_scratch,
-    cuda_cross_entropy_scratch, cuda_sumsq_scratch, cuda_attention_block_grad_scratch;
+    cuda_cross_entropy_scratch, cuda_sumsq_scratch;
 
 cuda_scratch cuda_route_scratch, cuda_grouped_scratch;
 
@@ -133,7 +134,8 @@ int cuda_take(struct cuda_state *state, int64_t bytes, void **out);
 int cuda_upload(struct cuda_state *state, const void *from, int64_t bytes, void **to);
 void cuda_drop(struct cuda_state *state, void *memory, int64_t bytes);
 
-/* cuDNN or the fused kernels, by context->attention. */
+/* cuDNN or the fused kernels, by context->attention; with "auto", a search and cuDNN each shape and
+ * direction by what is faster. */
 int cuda_attention_open(struct kernel_context *context);
 void cuda_attention_describe(const struct cuda_state *state, char *text, size_t size);
 
@@ -158,21 +160,31 @@ void cuda_cudnn_run(const struct op *op, struct kernel_context *context, void *n
 /*
  * Fused kernels of this project: scores live in tiles, never as a matrix; backward makes the
  * probabilities again from lse. It takes two passes, one over keys for dk and dv, one over queries
- * for dq, so that no sum depends on the order of blocks. "mma": bf16 on tensor cores, heads of 64
- * and 128. "plain": fp32 products, any dtype, heads up to 256. allow() goes before the first run;
- * false: the device does not give a block the shared memory.
+ * for dq, so that no sum depends on the order of blocks. "wgmma": bf16, heads of 64 and 128, on
+ * Hopper's tensor cores (compute capability 9.0); "mma": the same on those of 8.0 and later; "plain":
+ * fp32 products, any dtype, heads up to 256. allow() goes before the first run; false: the device
+ * does not give a block the shared memory or, of wgmma, runs no such code.
  */
-bool cuda_fused_is_mma(const struct op *op);
-int cuda_plain_most_shared(int head); /* bytes of shared memory that a block needs */
+struct cuda_fused {
+    const char *name;
+    int (*most_shared)(int head); /* bytes of shared memory that a block needs */
+    bool (*allow)(const struct op *op);
+    kernel_run *forward, *backward;
+};
+const struct cuda_fused *cuda_fused(const struct op *op, const struct cuda_state *state);
+int cuda_plain_most_shared(int head);
 bool cuda_plain_allow(const struct op *op);
 bool cuda_plain_allow_forward(const struct op *op);
-void cuda_plain_forward(const struct op *op, struct kernel_context *context, void *native);
-void cuda_plain_backward(const struct op *op, struct kernel_context *context, void *native);
+kernel_run cuda_plain_forward, cuda_plain_backward;
 int cuda_mma_most_shared(int head);
 bool cuda_mma_allow(const struct op *op);
 bool cuda_mma_allow_forward(int head);
-void cuda_mma_forward(const struct op *op, struct kernel_context *context, void *native);
-void cuda_mma_backward(const struct op *op, struct kernel_context *context, void *native);
+kernel_run cuda_mma_forward, cuda_mma_backward;
+int cuda_wgmma_most_shared(int head);
+int64_t cuda_wgmma_scratch(const struct shape_attention *shape); /* bytes, of a gradient */
+bool cuda_wgmma_allow(const struct op *op);
+bool cuda_wgmma_allow_forward(int head);
+kernel_run cuda_wgmma_forward, cuda_wgmma_backward;
 
 /* delta f [batch][heads][sequence] = sum(dout out) of every query, into scratch, for backward. */
 void cuda_attention_delta(const struct op *op, struct kernel_context *context, void *native);

@@ -5,8 +5,10 @@
 
 #include "base/err.h"
 
-/* Which kernels run attention, decided for the whole plan in open(): a forward pass by the one and
- * a backward pass by the other would be right too, but nobody could say what was measured. */
+/* Which kernels run attention, decided in open(). "fused": those of this project, for all of a plan.
+ * "auto": cuDNN where it takes every shape of the plan, else fused; with a search or a fixed order a
+ * shape and direction may then be given to a kernel of ours (cuda_cudnn*.c), and the description of
+ * the set says which. */
 
 static bool is_attention(const struct op *op)
 {
@@ -23,7 +25,7 @@ static int check_shape(const struct shape_attention *s)
 }
 
 /* Heads of 64 and 128 in bf16, at whole 16 bytes. */
-bool cuda_fused_is_mma(const struct op *op)
+static bool on_tensor_cores(const struct op *op)
 {
     int head = op->shape.attention.head;
     for (int i = 0; i < OP_TENSORS; i++)
@@ -32,29 +34,41 @@ bool cuda_fused_is_mma(const struct op *op)
     return op->dtype == DTYPE_BF16 && (head == 64 || head == 128);
 }
 
+const struct cuda_fused *cuda_fused(const struct op *op, const struct cuda_state *state)
+{
+    static const struct cuda_fused plain = {"plain", cuda_plain_most_shared, cuda_plain_allow,
+                                            cuda_plain_forward, cuda_plain_backward};
+    static const struct cuda_fused mma = {"mma", cuda_mma_most_shared, cuda_mma_allow,
+                                          cuda_mma_forward, cuda_mma_backward};
+    static const struct cuda_fused wgmma = {"wgmma", cuda_wgmma_most_shared, cuda_wgmma_allow,
+                                            cuda_wgmma_forward, cuda_wgmma_backward};
+    return !on_tensor_cores(op) ? &plain : state->wgmma ? &wgmma : &mma;
+}
+
 enum { MOST_HEAD = 256 };
 
-static int prepare_fused(const struct op *op, const struct cuda_state *state)
+static int prepare_fused(const struct op *op, struct cuda_state *state)
 {
     int head = op->shape.attention.head;
-    bool mma = cuda_fused_is_mma(op);
     if (head < 1 || head > MOST_HEAD)
         return fail(FAIL_USAGE,
                     "attention: heads of %d elements: this device takes heads of up to %d", head,
                     MOST_HEAD);
-    int shared = mma ? cuda_mma_most_shared(head) : cuda_plain_most_shared(head);
+    state->wgmma = !on_tensor_cores(op) || cuda_wgmma_allow(op);
+    const struct cuda_fused *fused = cuda_fused(op, state);
+    int shared = fused->most_shared(head);
     if (shared > state->shared_bytes)
         return fail(
             FAIL_USAGE,
             "attention: heads of %d elements need %d bytes of shared memory and this device "
             "has %lld: choose smaller heads",
             head, shared, (long long)state->shared_bytes);
-    if (!(mma ? cuda_mma_allow(op) : cuda_plain_allow(op)))
+    if (!fused->allow(op))
         return fail(FAIL_CUDA, "attention: the device refuses %d bytes of shared memory", shared);
     return 0;
 }
 
-static int check_fused(const struct cuda_state *state)
+static int check_fused(struct cuda_state *state)
 {
     int rc = 0;
     for (int i = 0; i < state->plan->n_ops; i++) {
@@ -85,6 +99,7 @@ int cuda_attention_open(struct kernel_context *context)
     if (first_attention(state->plan) == NULL)
         return 0;
     state->in_order = context->deterministic;
+    state->wgmma = true; /* until a device says otherwise */
     if (context->attention != ATTENTION_FUSED)
         TRY(cuda_cudnn_open(context, &usable, why, sizeof why));
     if (usable)
@@ -108,7 +123,7 @@ void cuda_attention_describe(const struct cuda_state *state, char *text, size_t 
     if (state->cudnn)
         cuda_cudnn_describe(state, text, size);
     else
-        snprintf(text, size, "attention fused, %s%s%s%s%s", cuda_fused_is_mma(op) ? "mma" : "plain",
+        snprintf(text, size, "attention fused, %s%s%s%s%s", cuda_fused(op, state)->name,
                  state->in_order ? ", fixed order" : "", state->attention_why[0] ? " (cuDNN: " : "",
                  state->attention_why, state->attention_why[0] ? ")" : "");
 }
@@ -119,18 +134,14 @@ int64_t cuda_attention_scratch(const struct op *op, const struct cuda_state *sta
     return state->cudnn ? cuda_cudnn_scratch(state) : 0;
 }
 
+/* delta of every query; lse beside it where wgmma runs. */
 int64_t cuda_attention_grad_scratch(const struct op *op, const struct cuda_state *state)
 {
     const struct shape_attention *s = &op->shape.attention;
-    return state->cudnn ? cuda_cudnn_scratch(state)
-                        : s->batch * s->heads * s->sequence * (int64_t)sizeof(float);
-}
-
-int64_t cuda_attention_block_grad_scratch(const struct op *op, const struct cuda_state *state)
-{
-    const struct shape_attention *s = &op->shape.attention;
-    return state->cudnn ? cuda_cudnn_scratch(state)
-                        : s->batch * s->heads * s->q_rows * (int64_t)sizeof(float);
+    int64_t queries = s->q_rows > 0 ? s->q_rows : s->sequence;
+    return state->cudnn   ? cuda_cudnn_scratch(state)
+           : state->wgmma ? cuda_wgmma_scratch(s)
+                          : s->batch * s->heads * queries * (int64_t)sizeof(float);
 }
 
 static double pair_flops(const struct op *op)
@@ -143,20 +154,16 @@ static void forward(const struct op *op, struct kernel_context *context, void *n
 {
     if (cuda_state(context)->cudnn)
         cuda_cudnn_run(op, context, native);
-    else if (cuda_fused_is_mma(op))
-        cuda_mma_forward(op, context, native);
     else
-        cuda_plain_forward(op, context, native);
+        cuda_fused(op, cuda_state(context))->forward(op, context, native);
 }
 
 static void backward(const struct op *op, struct kernel_context *context, void *native)
 {
     if (cuda_state(context)->cudnn)
         cuda_cudnn_run(op, context, native);
-    else if (cuda_fused_is_mma(op))
-        cuda_mma_backward(op, context, native);
     else
-        cuda_plain_backward(op, context, native);
+        cuda_fused(op, cuda_state(context))->backward(op, context, native);
 }
 
 void cuda_attention(const struct op *op, struct kernel_context *context, void *native)

@@ -1,5 +1,4 @@
-#include "workloads/kernels/cuda_attention.cuh"
-#include "workloads/kernels/cuda_mma.cuh"
+#include "workloads/kernels/cuda_soften.cuh"
 
 /*
  * Two passes of 8 warps a block, 16 rows a warp. Keys: 128 keys against tiles of queries from the
@@ -15,8 +14,6 @@ template <int D> struct grad_tiles {
     static const int KEY_BYTES = (2 * OWN + 4 * QUERIES) * D * 2 + 4 * QUERIES * 4;
     static const int QUERY_BYTES = (2 * OWN + 4 * KEYS) * D * 2;
 };
-
-static const float LOG2_E = 1.4426950408889634f;
 
 extern __shared__ __align__(128) bf16 grad_shared[];
 
@@ -41,35 +38,6 @@ __device__ inline void copy_queries(const attention<bf16> &a, bf16 *tile, float 
     }
 }
 
-/* Scores [keys][queries] become probabilities; 0 where the key comes after `query`, the last that
- * column 0 sees. */
-template <int N>
-__device__ inline void soften_keys(float (&s)[N][4], const float *lse, int key, int query,
-                                   bool mask, float fold)
-{
-    int column = (int)threadIdx.x % 4 * 2;
-#pragma unroll
-    for (int n = 0; n < N; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            int c = n * 8 + column + i % 2;
-            bool seen = !mask || key + i / 2 * 8 <= query + c;
-            s[n][i] = seen ? power_of_two(s[n][i] * fold - lse[c]) : 0;
-        }
-}
-
-template <int N>
-__device__ inline void score_grad_keys(float (&dp)[N][4], const float (&p)[N][4],
-                                       const float *delta)
-{
-    int column = (int)threadIdx.x % 4 * 2;
-#pragma unroll
-    for (int n = 0; n < N; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            dp[n][i] = p[n][i] * (dp[n][i] - delta[n * 8 + column + i % 2]);
-}
-
 template <int D> __global__ void __launch_bounds__(THREADS, 1) mma_keys(attention<bf16> a)
 {
     const int QUERIES = grad_tiles<D>::QUERIES, N = QUERIES / 8;
@@ -79,7 +47,8 @@ template <int D> __global__ void __launch_bounds__(THREADS, 1) mma_keys(attentio
     int warp_row = (int)threadIdx.x / WARP * 16, first = (int)blockIdx.x * OWN;
     int64_t own = (int64_t)blockIdx.z * a.kv_sample + (int64_t)kv * D;
     int start = first_seeing(a, first);
-    int tiles = (a.queries - start + QUERIES - 1) / QUERIES, total = tiles * group;
+    int head = kv * group, past = start < a.queries ? head + group : head;
+    int next, next_head, turn = 0;
     float dk[D / 8][4], dv[D / 8][4], p[N][4], dp[N][4], fold = a.scale * LOG2_E;
 
     copy_tile<OWN, D, THREADS>(k, a.k + own, a.kv_row, first, a.keys);
@@ -87,22 +56,25 @@ template <int D> __global__ void __launch_bounds__(THREADS, 1) mma_keys(attentio
     copy_queries<D>(a, stage, rows, kv * group, start);
     clear_products(dk);
     clear_products(dv);
-    for (int i = 0; i < total; i++) {
-        int turn = i % 2, from = start + i % tiles * QUERIES, next = i + 1;
+    for (int from = start; head < past; from = next, head = next_head, turn ^= 1) {
+        next = from + QUERIES, next_head = head;
+        if (next >= a.queries)
+            next = start, next_head++;
         bf16 *q = stage + turn * 2 * QUERIES * D, *dout = q + QUERIES * D;
         const float *lse = rows + turn * 2 * QUERIES, *delta = lse + QUERIES;
         copy_wait();
         __syncthreads(); /* this tile is there, and the other is no longer read */
-        if (next < total)
+        if (next_head < past)
             copy_queries<D>(a, stage + (turn ^ 1) * 2 * QUERIES * D,
-                            rows + (turn ^ 1) * 2 * QUERIES, kv * group + next / tiles,
-                            start + next % tiles * QUERIES);
+                            rows + (turn ^ 1) * 2 * QUERIES, next_head, next);
         int key = first + warp_row;
         int last = from + a.before; /* key that the first of these queries sees */
         if (last + QUERIES - 1 < key)
             continue; /* no query of it sees these keys */
         multiply_rows<N, D>(p, k, warp_row, q);
-        soften_keys<N>(p, lse, key + lane / 4, last, last < key + 15, fold);
+        if (last < key + 15)
+            mask_keys(p, key + lane / 4, last);
+        soften_keys(p, lse, fold);
         multiply_add<N, D>(dv, p, dout);
         multiply_rows<N, D>(dp, v, warp_row, dout);
         score_grad_keys<N>(dp, p, delta);
@@ -110,23 +82,6 @@ template <int D> __global__ void __launch_bounds__(THREADS, 1) mma_keys(attentio
     }
     put_rows<D>(a.dk + own, a.kv_row, first + warp_row, a.keys, dk, a.scale, a.scale, a.add_kv);
     put_rows<D>(a.dv + own, a.kv_row, first + warp_row, a.keys, dv, 1, 1, a.add_kv);
-}
-
-/* ds of scores [queries][keys] and dp, in place of dp; lse (times log2 e) and delta of two rows. */
-template <int N>
-__device__ inline void score_grad_queries(float (&dp)[N][4], const float (&s)[N][4],
-                                          const float (&lse)[2], const float (&delta)[2],
-                                          const int (&unseen)[2], int key, bool mask, float fold)
-{
-    int column = (int)threadIdx.x % 4 * 2;
-#pragma unroll
-    for (int n = 0; n < N; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            bool seen = !mask || key + n * 8 + column + i % 2 < unseen[i / 2];
-            float p = seen ? power_of_two(s[n][i] * fold - lse[i / 2]) : 0;
-            dp[n][i] = p * (dp[n][i] - delta[i / 2]);
-        }
 }
 
 template <int D> __global__ void __launch_bounds__(THREADS, 1) mma_queries(attention<bf16> a)
@@ -139,7 +94,7 @@ template <int D> __global__ void __launch_bounds__(THREADS, 1) mma_queries(atten
     int64_t sample = (int64_t)blockIdx.z, own = sample * a.q_sample + (int64_t)h * D;
     const bf16 *keys = a.k + sample * a.kv_sample + (int64_t)kv * D;
     const bf16 *values = a.v + sample * a.kv_sample + (int64_t)kv * D;
-    int end = unseen_of(a, (first + OWN < a.queries ? first + OWN : a.queries) - 1), unseen[2];
+    int end = unseen_of(a, (first + OWN < a.queries ? first + OWN : a.queries) - 1);
     float dq[D / 8][4], s[N][4], dp[N][4], lse[2], delta[2], fold = a.scale * LOG2_E;
 
     copy_tile<OWN, D, THREADS>(q, a.q + own, a.row, first, a.queries);
@@ -153,7 +108,6 @@ template <int D> __global__ void __launch_bounds__(THREADS, 1) mma_queries(atten
         int64_t head = head_of_sample(a, h);
         lse[half] = query < a.queries ? a.lse[head * a.lse_row + query] * LOG2_E : INFINITY;
         delta[half] = query < a.queries ? a.delta[head * a.queries + query] : 0;
-        unseen[half] = unseen_of(a, query);
     }
     clear_products(dq);
     for (int from = 0, turn = 0; from < end; from += KEYS, turn ^= 1) {
@@ -170,8 +124,9 @@ template <int D> __global__ void __launch_bounds__(THREADS, 1) mma_queries(atten
             continue;
         multiply_rows<N, D>(s, q, warp_row, k);
         multiply_rows<N, D>(dp, dout, warp_row, v);
-        score_grad_queries<N>(dp, s, lse, delta, unseen, from, from + KEYS > unseen_of(a, query),
-                              fold);
+        if (from + KEYS > unseen_of(a, query))
+            mask_scores(a, s, query + lane / 4, from);
+        score_grad_queries(dp, s, lse, delta, fold);
         multiply_add<N, D>(dq, dp, k);
     }
     put_rows<D>(a.dq + own, a.row, first + warp_row, a.queries, dq, a.scale, a.scale, a.add_q);

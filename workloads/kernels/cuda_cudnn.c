@@ -52,12 +52,34 @@ static int64_t dq_bytes(const struct shape_attention *s)
     return s->add_q ? s->batch * s->q_rows * s->heads * s->head * 2 : 0;
 }
 
-/* Whether cuDNN makes a plan of this op; else `why` says what it said. */
-static bool make_entry(struct cuda_cudnn *c, const struct op *op, char *why, size_t size)
+/* Where dq is added to another the trial has no place for it, and cuDNN keeps it. */
+static bool may_own(const struct kernel_context *context, const struct op *op)
+{
+    const struct cuda_state *state = cuda_state(context);
+    return context->attention == ATTENTION_AUTO && !op->shape.attention.add_q &&
+           strcmp(cuda_fused(op, state)->name, "wgmma") == 0 && cuda_wgmma_allow(op);
+}
+
+static bool make_plan(const struct cuda_cudnn *c, const struct op *op, struct attention_entry *e,
+                      char *why, size_t size)
 {
     struct cudnn_graph graph;
+    attention_graph(&graph, c->handle, e, e->ordered);
+    int status = cudnn_graph_plan(&graph, c->deterministic, &e->plan);
+    if (status != CUDNN_STATUS_SUCCESS)
+        snprintf(why, size, "%s: %s", op_name((int)op->kind), graph.why);
+    cudnn_graph_end(&graph);
+    return status == CUDNN_STATUS_SUCCESS;
+}
+
+/* Whether cuDNN, or a kernel of ours in its place, runs this op; else `why` says what it said. */
+static bool make_entry(const struct kernel_context *context, const struct op *op, char *why,
+                       size_t size)
+{
+    struct cuda_cudnn *c = cuda_state(context)->cudnn;
     struct attention_entry e = {.shape = op->shape.attention, .backward = is_backward(op)};
     e.ordered = c->deterministic;
+    e.may_own = may_own(context, op);
     if (is_strange(op)) {
         snprintf(why, size,
                  "%s: a mask that is no square, gradients of keys that are added, or rows from the "
@@ -65,12 +87,9 @@ static bool make_entry(struct cuda_cudnn *c, const struct op *op, char *why, siz
                  op_name((int)op->kind));
         return false;
     }
-    attention_graph(&graph, c->handle, &e, e.ordered);
-    int status = cudnn_graph_plan(&graph, c->deterministic, &e.plan);
-    if (status != CUDNN_STATUS_SUCCESS)
-        snprintf(why, size, "%s: %s", op_name((int)op->kind), graph.why);
-    cudnn_graph_end(&graph);
-    if (status != CUDNN_STATUS_SUCCESS)
+    /* Its sums have an order as it is; of heads of 128 cuDNN's engine with one is faster. */
+    e.own = c->deterministic && e.backward && e.may_own && e.shape.head == 64;
+    if (!e.own && !make_plan(c, op, &e, why, size))
         return false;
     cudnn_attention_constants(&e.shape, e.constants);
     c->entries = must_grow(c->entries, (size_t)c->n + 1, sizeof *c->entries);
@@ -108,7 +127,7 @@ int cuda_cudnn_open(struct kernel_context *context, bool *usable, char *why, siz
             snprintf(why, size, "its attention takes bf16, not %s", dtype_name((int)op->dtype));
             return 0;
         }
-        if (!make_entry(c, op, why, size))
+        if (!make_entry(context, op, why, size))
             return 0;
     }
     cudnn_size_scratch(c);
@@ -138,19 +157,27 @@ void cuda_cudnn_describe(const struct cuda_state *state, char *text, size_t size
     const struct cuda_cudnn *c = state->cudnn;
     size_t at = (size_t)snprintf(text, size, "attention cuDNN %zu%s, engines", cudnnGetVersion(),
                                  c->deterministic ? ", fixed order" : "");
-    for (int i = 0; i < c->n && at < size; i++)
-        at += (size_t)snprintf(text + at, size - at, " %s%d",
-                               c->entries[i].backward ? "backward " : "forward ",
-                               c->entries[i].plan.engine.index);
+    for (int i = 0; i < c->n && at < size; i++) {
+        const struct attention_entry *e = &c->entries[i];
+        at += (size_t)snprintf(text + at, size - at, e->backward ? " backward " : " forward ");
+        if (at < size && e->own)
+            at += (size_t)snprintf(text + at, size - at, "own (wgmma)");
+        else if (at < size)
+            at += (size_t)snprintf(text + at, size - at, "%d", e->plan.engine.index);
+    }
 }
 
 int64_t cuda_cudnn_scratch(const struct cuda_state *state)
 {
     const struct cuda_cudnn *c = state->cudnn;
     int64_t workspace = 0;
-    for (int i = 0; i < c->n; i++)
-        if (c->entries[i].plan.workspace_bytes > workspace)
-            workspace = c->entries[i].plan.workspace_bytes;
+    for (int i = 0; i < c->n; i++) {
+        const struct attention_entry *e = &c->entries[i];
+        int64_t bytes = !e->own       ? e->plan.workspace_bytes
+                        : e->backward ? cuda_wgmma_scratch(&e->shape)
+                                      : 0;
+        workspace = bytes > workspace ? bytes : workspace;
+    }
     return c->sum_bytes + (c->dq_bytes + 255) / 256 * 256 + workspace;
 }
 
@@ -266,7 +293,7 @@ int cuda_cudnn_bind(struct kernel_context *context)
     c->bindings = must_alloc((size_t)c->n_ops * BINDINGS, sizeof *c->bindings);
     for (int i = 0; i < plan->n_ops && status == CUDNN_STATUS_SUCCESS; i++) {
         struct attention_entry *e = find(c, &plan->ops[i]);
-        if (e != NULL)
+        if (e != NULL && !e->own)
             bind(c, &plan->ops[i], context, e, &status);
     }
     if (status == CUDNN_STATUS_SUCCESS)
@@ -284,6 +311,10 @@ void cuda_cudnn_run(const struct op *op, struct kernel_context *context, void *n
 
     if (e == NULL || op < state->plan->ops || op >= state->plan->ops + c->n_ops)
         BUG("attention that the plan of open() does not have");
+    if (e->own) {
+        (e->backward ? cuda_wgmma_backward : cuda_wgmma_forward)(op, context, native);
+        return;
+    }
     if (c->stream != native && cudnnSetStream(c->handle, native) != CUDNN_STATUS_SUCCESS)
         die(FAIL_CUDA, "attention: cuDNN does not take the stream");
     c->stream = native;

@@ -39,12 +39,13 @@ void cudnn_attention_constants(const struct shape_attention *shape, float out[3]
  * attention_key alone. */
 struct attention_key {
     int64_t batch, sequence, q_rows, kv_sequence, kv_rows;
-    int heads, kv_heads, head, causal, add_q, backward;
+    int heads, kv_heads, head, causal, add_q, backward, may_own;
 };
 struct attention_found {
     struct attention_key key;
     struct cudnn_engine engine;
     int ordered;
+    int own;        /* kernels of this project, not the engine */
     int candidates; /* that were timed; 0: none, the heuristic's first was taken */
     int refused;    /* that gave other results than the heuristic's first */
     float us, first_us;
@@ -55,6 +56,7 @@ struct attention_found {
 struct attention_entry {
     struct shape_attention shape;
     bool backward, ordered;
+    bool may_own, own; /* kernels of this project (wgmma) run here and may be tried; run it */
     struct cudnn_plan plan;
     float constants[3]; /* packs point to them */
     struct attention_found found;
@@ -71,7 +73,7 @@ struct kernel_context;
 
 /*
  * Times, on `native`, what the heuristic's three modes name for an entry, with and without an
- * accumulator of dq, and leaves the choice in entry->found; entry->plan stays. Candidates that take
+ * accumulator of dq, and this project's own kernel, and leaves the choice in entry->found; entry->plan stays. Candidates that take
  * more memory than the plan there is by more than 64 MiB, or whose results differ from its by more
  * than roundings do, are left out. The heuristic's first stays unless another is faster by 1 %. Without
  * memory for the tensors there is no choice (candidates 0), which is no failure.

@@ -18,7 +18,7 @@ static const int64_t more_bytes = INT64_C(64) << 20, build_ns = INT64_C(15000000
 
 struct candidate {
     struct cudnn_plan plan;
-    bool ordered;
+    bool ordered, own;
     void *pack;
     float us;
 };
@@ -49,12 +49,13 @@ struct attention_key attention_key(const struct attention_entry *e)
     key.causal = s->causal;
     key.add_q = s->add_q;
     key.backward = e->backward;
+    key.may_own = e->may_own;
     return key;
 }
 
 int64_t attention_sum_bytes(const struct attention_entry *e)
 {
-    return e->backward && !e->ordered ? trial_sum_bytes(&e->shape) : 0;
+    return e->backward && !e->ordered && !e->own ? trial_sum_bytes(&e->shape) : 0;
 }
 
 void attention_graph(struct cudnn_graph *graph, cudnnHandle_t handle,
@@ -97,15 +98,30 @@ static void add_candidates(struct search *s, bool ordered, int64_t deadline_ns)
     cudnn_graph_end(&graph);
 }
 
+/* Its scratch is a plan's workspace. */
+static void add_own(struct search *s)
+{
+    struct candidate *c = &s->candidate[s->n < CANDIDATES ? s->n++ : CANDIDATES - 1];
+    cudnn_plan_release(&c->plan);
+    *c = (struct candidate){.ordered = true, .own = true};
+    if (s->trial.entry->backward)
+        c->plan.workspace_bytes = cuda_wgmma_scratch(&s->trial.entry->shape);
+}
+
 /* ---- runs ---- */
+
+static struct trial_way way_of(const struct candidate *c)
+{
+    return (struct trial_way){c->own ? NULL : &c->plan, c->pack, c->ordered};
+}
 
 /* competitor: of those in the race, or of all. */
 static bool run_one(void *arg, int competitor, int run)
 {
     struct search *s = arg;
-    const struct candidate *c = s->in[competitor];
+    struct trial_way way = way_of(s->in[competitor]);
     (void)run;
-    return trial_run(&s->trial, &c->plan, c->pack, c->ordered);
+    return trial_run(&s->trial, &way);
 }
 
 /* ---- the choice ---- */
@@ -126,9 +142,10 @@ static int screen(struct search *s)
     int n = 0;
     for (int i = 0; i < s->n; i++) {
         struct candidate *c = &s->candidate[i];
-        c->pack = trial_pack(&s->trial, c->ordered);
-        bool ran = c->pack != NULL && trial_run(&s->trial, &c->plan, c->pack, c->ordered) &&
-                   trial_sample(&s->trial, &c->plan, c->pack, c->ordered, i == 0 ? first : other);
+        c->pack = c->own ? NULL : trial_pack(&s->trial, c->ordered);
+        struct trial_way way = way_of(c);
+        bool ran = (c->own || c->pack != NULL) && trial_run(&s->trial, &way) &&
+                   trial_sample(&s->trial, &way, i == 0 ? first : other);
         bool right = ran && trial_same(&s->trial, first, i == 0 ? first : other);
         s->in[n] = c;
         c->us = right ? cuda_race_alone(&s->race, run_one, s, n) : -1;
@@ -163,6 +180,7 @@ static void choose(struct search *s)
             best = i;
     found->engine = s->in[best]->plan.engine;
     found->ordered = s->in[best]->ordered;
+    found->own = s->in[best]->own;
     found->us = us[best];
     found->first_us = us[0];
     found->workspace_bytes = s->in[best]->plan.workspace_bytes;
@@ -226,6 +244,8 @@ void attention_search(struct attention_entry *e, cudnnHandle_t handle,
     add_candidates(s, e->ordered, deadline_ns);
     if (e->backward && !e->ordered)
         add_candidates(s, true, deadline_ns);
+    if (e->may_own)
+        add_own(s);
     if (s->n > 1)
         search_in_memory(s, context);
     release(s);
@@ -239,6 +259,9 @@ int attention_adopt(struct attention_entry *e, cudnnHandle_t handle,
     struct cudnn_config config[GRAPH_CONFIGS];
     struct cudnn_plan plan = {0};
     e->found = *found;
+    e->own = found->own != 0;
+    if (e->own)
+        return 0;
     if (e->ordered == (found->ordered != 0) && cudnn_engine_same(&e->plan.engine, &found->engine))
         return 0;
     attention_graph(&graph, handle, e, found->ordered != 0);

@@ -118,11 +118,14 @@ static size_t describe_found(const struct attention_entry *e, char *text, size_t
     size_t at = (size_t)snprintf(text, size, "attention %s %lld x %lld heads %d/%d of %d: ",
                                  e->backward ? "backward" : "forward", (long long)s->batch,
                                  (long long)s->sequence, s->heads, s->kv_heads, s->head);
-    at += describe_engine(&f->engine, text + at, size - at);
+    if (f->own)
+        at += (size_t)snprintf(text + at, size - at, "own kernel (wgmma)");
+    else
+        at += describe_engine(&f->engine, text + at, size - at);
     at +=
         (size_t)snprintf(text + at, size - at, ", %sworkspace %.1f MiB, %d candidates, %d refused",
-                         f->ordered ? "dq in order, " : "", (double)f->workspace_bytes / 1048576,
-                         f->candidates, f->refused);
+                         f->ordered && e->backward ? "dq in order, " : "",
+                         (double)f->workspace_bytes / 1048576, f->candidates, f->refused);
     if (f->us > 0 && at < size)
         at += (size_t)snprintf(text + at, size - at, ", %.1f us of %.1f the first", (double)f->us,
                                (double)f->first_us);

@@ -63,17 +63,49 @@ static struct matrices cut_matrices(const struct shape_attention *a, bool dense,
     return m;
 }
 
+static struct tensor placed(int64_t place)
+{
+    return (struct tensor){.buffer = BUFFER_ACTIVATION, .offset = place};
+}
+
 static void add_gradients(struct attention_trial *s, int64_t out_bytes, int64_t rows, int64_t *used)
 {
     const struct shape_attention *a = &s->entry->shape;
     struct matrices d = cut_matrices(a, a->q_rows > 0 && a->add_q, used);
-    add_place(s, ATTENTION_DOUT, cut(used, out_bytes));
+    int64_t dout = cut(used, out_bytes);
+    add_place(s, ATTENTION_DOUT, dout);
+    s->op.t[0] = placed(dout);
+    s->op.t[d.apart ? 5 : 4] = placed(d.q);
+    if (d.apart)
+        s->op.t[6] = placed(d.k);
     add_place(s, ATTENTION_DQ, d.q), add_place(s, ATTENTION_DK, d.k);
     add_place(s, ATTENTION_DV, d.v), add(s, ATTENTION_ONE, &s->entry->constants[1]);
     int64_t keys = d.apart ? d.kv_bytes : d.q_bytes - (d.k - d.q), values = keys - (d.v - d.k);
     add_out(s, d.q, d.q_bytes, rows, d.q_row);
     add_out(s, d.k, keys, d.apart ? a->kv_rows : rows, d.apart ? d.kv_row : d.q_row);
     add_out(s, d.v, values, d.apart ? a->kv_rows : rows, d.apart ? d.kv_row : d.q_row);
+}
+
+/* Tensors as OP_ATTENTION and its kin take them, but for what only backward has. */
+static void lay_out_op(struct attention_trial *s, const struct matrices *m, int64_t out,
+                       int64_t lse)
+{
+    struct op *op = &s->op;
+    bool backward = s->entry->backward;
+    int n = 0;
+    memset(op, 0, sizeof *op);
+    op->kind = m->apart ? (backward ? OP_ATTENTION_BLOCK_GRAD : OP_ATTENTION_BLOCK)
+                        : (backward ? OP_ATTENTION_GRAD : OP_ATTENTION);
+    op->dtype = DTYPE_BF16;
+    op->shape.attention = s->entry->shape;
+    op->shape.attention.q_first = op->shape.attention.kv_first = 0;
+    if (backward)
+        n++; /* dout comes first */
+    op->t[n++] = placed(m->q);
+    if (m->apart)
+        op->t[n++] = placed(m->k);
+    op->t[n++] = placed(out);
+    op->t[n++] = placed(lse);
 }
 
 int64_t trial_lay_out(struct attention_trial *s, int64_t workspace_bytes)
@@ -86,8 +118,9 @@ int64_t trial_lay_out(struct attention_trial *s, int64_t workspace_bytes)
     struct matrices m = cut_matrices(a, false, &used);
     int64_t out = cut(&used, bytes);
     add_place(s, ATTENTION_Q, m.q), add_place(s, ATTENTION_K, m.k), add_place(s, ATTENTION_V, m.v);
-    add_place(s, ATTENTION_OUT, out);
-    add_place(s, ATTENTION_LSE, cut(&used, a->batch * a->heads * a->sequence * 4));
+    int64_t lse = cut(&used, a->batch * a->heads * a->sequence * 4);
+    add_place(s, ATTENTION_OUT, out), add_place(s, ATTENTION_LSE, lse);
+    lay_out_op(s, &m, out, lse);
     if (e->backward)
         add_gradients(s, bytes, rows, &used);
     else
@@ -113,14 +146,24 @@ void *trial_pack(struct attention_trial *s, bool ordered)
     return pack;
 }
 
-bool trial_run(const struct attention_trial *s, const struct cudnn_plan *plan, void *pack,
-               bool ordered)
+static bool run_own(const struct attention_trial *s)
 {
-    if (s->entry->backward && !ordered &&
+    struct cuda_state state = {.scratch = s->memory + s->workspace, .wgmma = true};
+    struct kernel_context context = {.state = &state};
+    context.base[BUFFER_ACTIVATION] = s->memory;
+    (s->entry->backward ? cuda_wgmma_backward : cuda_wgmma_forward)(&s->op, &context, s->stream);
+    return true;
+}
+
+bool trial_run(const struct attention_trial *s, const struct trial_way *way)
+{
+    if (way->plan == NULL)
+        return run_own(s);
+    if (s->entry->backward && !way->ordered &&
         cudaMemsetAsync(s->memory + s->sum, 0, (size_t)trial_sum_bytes(&s->entry->shape),
                         s->stream) != cudaSuccess)
         return false;
-    return cudnn_plan_run(plan, s->handle, pack) == CUDNN_STATUS_SUCCESS;
+    return cudnn_plan_run(way->plan, s->handle, way->pack) == CUDNN_STATUS_SUCCESS;
 }
 
 /* ---- results ---- */
@@ -136,14 +179,13 @@ static size_t sample_bytes(const struct trial_out *out)
     return (size_t)(left < most ? left : most);
 }
 
-bool trial_sample(const struct attention_trial *s, const struct cudnn_plan *plan, void *pack,
-                  bool ordered, uint16_t *sample)
+bool trial_sample(const struct attention_trial *s, const struct trial_way *way, uint16_t *sample)
 {
     memset(sample, 0, TRIAL_OUTS * TRIAL_SAMPLE * sizeof *sample);
     for (int w = 0; w < s->n_out; w++)
         cudaMemsetAsync(s->memory + sample_place(&s->out[w]), 0xff, sample_bytes(&s->out[w]),
                         s->stream);
-    if (!trial_run(s, plan, pack, ordered))
+    if (!trial_run(s, way))
         return false;
     for (int w = 0; w < s->n_out; w++)
         cudaMemcpyAsync(sample + w * TRIAL_SAMPLE, s->memory + sample_place(&s->out[w]),

@@ -7,6 +7,7 @@
 #ifndef WORKLOADS_KERNELS_CUDA_CUDNN_TRIAL_H
 #define WORKLOADS_KERNELS_CUDA_CUDNN_TRIAL_H
 
+#include "workloads/kernels/cuda.h"
 #include "workloads/kernels/cuda_cudnn_attention.h"
 
 enum { TRIAL_UIDS = 13, TRIAL_OUTS = 3, TRIAL_SAMPLE = 4096 };
@@ -26,6 +27,14 @@ struct attention_trial {
     void *at[TRIAL_UIDS];
     struct trial_out out[TRIAL_OUTS];
     int64_t sum, workspace; /* places: what lies before is tensors */
+    struct op op;           /* the same for a kernel of this project: offsets are places */
+};
+
+/* One way to run it. */
+struct trial_way {
+    const struct cudnn_plan *plan; /* NULL: a kernel of this project */
+    void *pack;                    /* of the plan */
+    bool ordered;
 };
 
 /* Bytes of an accumulator of dq. */
@@ -38,12 +47,11 @@ int64_t trial_lay_out(struct attention_trial *trial, int64_t workspace_bytes);
 void *trial_pack(struct attention_trial *trial, bool ordered);
 
 /* Launch; false: refused. */
-bool trial_run(const struct attention_trial *trial, const struct cudnn_plan *plan, void *pack,
-               bool ordered);
+bool trial_run(const struct attention_trial *trial, const struct trial_way *way);
 
 /* Results of one run, bf16, sample[TRIAL_OUTS * TRIAL_SAMPLE]: what a plan does not write is NaN. */
-bool trial_sample(const struct attention_trial *trial, const struct cudnn_plan *plan, void *pack,
-                  bool ordered, uint16_t *sample);
+bool trial_sample(const struct attention_trial *trial, const struct trial_way *way,
+                  uint16_t *sample);
 
 /* The same but for roundings. */
 bool trial_same(const struct attention_trial *trial, const uint16_t *a, const uint16_t *b);

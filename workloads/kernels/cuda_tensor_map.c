@@ -1,0 +1,53 @@
+#include "workloads/kernels/cuda_tensor_map.h"
+
+#include <cuda_runtime_api.h>
+#include <string.h>
+
+#include "base/err.h"
+
+/* cuTensorMapEncodeTiled, found at run time: programs link with the runtime alone. */
+typedef CUresult encode(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                        const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
+                        CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+                        CUtensorMapFloatOOBfill);
+
+static encode *find_encode(void)
+{
+    static bool asked;
+    static encode *found;
+#if CUDART_VERSION >= 12050
+    enum cudaDriverEntryPointQueryResult status = cudaDriverEntryPointSymbolNotFound;
+    void *to = &found;
+    if (!asked && (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", to, 12000,
+                                                    cudaEnableDefault, &status) != cudaSuccess ||
+                   status != cudaDriverEntryPointSuccess))
+        found = NULL;
+#endif
+    asked = true;
+    return found;
+}
+
+bool cuda_tensor_map_found(void)
+{
+    return find_encode() != NULL;
+}
+
+enum { AXES = 4, BOX = 64, BYTES = 2 };
+
+void cuda_tensor_map(CUtensorMap *map, const struct tensor_rows *of)
+{
+    const cuuint64_t size[AXES] = {(cuuint64_t)of->size, (cuuint64_t)of->rows,
+                                   (cuuint64_t)of->heads, (cuuint64_t)of->samples};
+    const cuuint64_t apart[AXES - 1] = {(cuuint64_t)of->rows_apart * BYTES,
+                                        (cuuint64_t)of->size * BYTES,
+                                        (cuuint64_t)of->samples_apart * BYTES};
+    const cuuint32_t box[AXES] = {BOX, BOX, 1, 1}, step[AXES] = {1, 1, 1, 1};
+    void *at = (void *)(uintptr_t)of->at;
+    CUresult rc =
+        find_encode()(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, AXES, at, size, apart, box, step,
+                      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (rc != CUDA_SUCCESS)
+        die(FAIL_CUDA, "cuTensorMapEncodeTiled: %d for %d rows of %d heads of %d at %p", (int)rc,
+            of->rows, of->heads, of->size, of->at);
+}

@@ -166,6 +166,7 @@ part_audit() {
     for n in $(printf '%s\n' 1 "$gpus" | sort -nu); do
         plain "audit$n" "$n" --audit --min-steps 10 --max-steps 10 || { ok=1 && continue; }
         section "audit$n" "audit" 12
+        cells "audit$n" bare_ratio bare_ratio_lo bare_ratio_hi audit_off_pct
     done
     return $ok
 }

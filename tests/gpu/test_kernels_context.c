@@ -195,6 +195,14 @@ int main(int argc, char **argv)
                         test_backward(&rig, types[t], &block_cases[i], heads[h], true);
                     }
     rig.older = false;
+    for (int i = 0; i < cases; i++) { /* whatever is the fastest, ours or cuDNN's */
+        rig.context.attention = ATTENTION_AUTO;
+        rig.context.search = true;
+        test_forward(&rig, DTYPE_BF16, &block_cases[i], 64);
+        test_backward(&rig, DTYPE_BF16, &block_cases[i], 64, false);
+        test_backward(&rig, DTYPE_BF16, &block_cases[i], 64, true);
+    }
+    rig.context.search = false;
     for (size_t t = 0; t < GPU_COUNT(types); t++) {
         for (size_t h = 0; h < GPU_COUNT(heads); h++)
             test_merge(&rig, types[t], heads[h]);

@@ -86,6 +86,7 @@ __global__ void __launch_bounds__(wgmma_tiles<D>::THREADS, wgmma_tiles<D>::BLOCK
         soften(s, seen, shrink, fold);
         wgmma_wait<0>();
         wgmma_hold(out);
+        wgmma_hold(p);
         slot_leave(vs, i);
         scale_rows(out, shrink);
         pack_rows(p, s);

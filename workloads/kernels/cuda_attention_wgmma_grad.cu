@@ -2,13 +2,14 @@
 #include "workloads/kernels/cuda_wgmma.cuh"
 
 /*
- * Two passes; a block is a warpgroup and owns 64 rows. Keys: a block's keys against tiles of queries from the
- * diagonal on, with scores transposed (keys are rows), so that probabilities and their gradients are
- * ready as left factors. Queries: a block's queries against tiles of keys up to the diagonal. The
- * next tile is copied while this one is worked on.
+ * Two passes; a block is a warpgroup and owns 64 rows. Queries: a block's queries against tiles of
+ * keys up to the diagonal. Keys: a block's keys against tiles of queries from the diagonal on, with
+ * scores transposed (keys are rows), so that probabilities and their gradients are ready as left
+ * factors. The next tile is copied while this one is worked on.
  *
- * Before them lse (times log2 e) and delta of every query go to scratch, each [batch][heads][padded]
- * with padded = queries rounded up to whole tiles: lse = inf there, so that all probabilities are 0.
+ * The first pass leaves lse (times log2 e) and delta of every query to the second, in scratch, each
+ * [batch][heads][padded] with padded = queries rounded up to whole tiles: lse = inf there, so that
+ * all probabilities are 0.
  */
 enum { OWN = 64, TILE_ROWS = 64, N = TILE_ROWS / 8, ROW_BYTES = TILE_ROWS * 4 };
 
@@ -31,37 +32,116 @@ __device__ inline int64_t padded_row(const grad_rows &rows, const attention<bf16
     return head_of_sample(a, h) * rows.padded;
 }
 
-/* D / 8 lanes a query. */
+/* ---- queries ---- */
+
+/* A tile of keys on its way: k, v. */
 template <int D>
-__global__ void __launch_bounds__(256) wgmma_rows_before(attention<bf16> a, grad_rows rows)
+__device__ inline void copy_keys(const grad_maps &maps, bf16 *tile, int kv, int from,
+                                 uint64_t *arrived)
 {
-    const int LANES = D / 8;
-    int position = (int)(blockIdx.x * (256 / LANES) + threadIdx.x / LANES), h = (int)blockIdx.y;
-    int lane = (int)threadIdx.x % LANES;
+    copy_rows<TILE_ROWS, D>(tile, &maps.k, from, kv, (int)blockIdx.z, arrived);
+    copy_rows<TILE_ROWS, D>(tile + TILE_ROWS * D, &maps.v, from, kv, (int)blockIdx.z, arrived);
+}
+
+/* Of eight neighbours, at 16 bytes. */
+__device__ inline float product_of_8(const bf16 *a, const bf16 *b)
+{
+    uint4 x = *(const uint4 *)a, y = *(const uint4 *)b;
+    const __nv_bfloat162 *xs = (const __nv_bfloat162 *)&x, *ys = (const __nv_bfloat162 *)&y;
     float sum = 0;
-    if (position >= rows.padded) /* whole warps: a padded tile is 64 rows */
-        return;
-    if (position < a.queries) {
-        int64_t at = (int64_t)blockIdx.z * a.out_sample + position * a.out_row + h * D + lane * 8;
-        uint4 x = *(const uint4 *)(a.out + at), y = *(const uint4 *)(a.dout + at);
-        const __nv_bfloat162 *xs = (const __nv_bfloat162 *)&x, *ys = (const __nv_bfloat162 *)&y;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float2 p = __bfloat1622float2(xs[i]), q = __bfloat1622float2(ys[i]);
-            sum += p.x * q.x + p.y * q.y;
+    for (int i = 0; i < 4; i++) {
+        float2 p = __bfloat1622float2(xs[i]), q = __bfloat1622float2(ys[i]);
+        sum += p.x * q.x + p.y * q.y;
+    }
+    return sum;
+}
+
+/* lse and delta of the rows of a lane, query and query + 8; four lanes share them. */
+template <int D>
+__device__ inline void rows_of_lane(const attention<bf16> &a, const grad_rows &rows, int h,
+                                    int query, float (&lse)[2], float (&delta)[2])
+{
+    int64_t head = (int64_t)blockIdx.z * a.out_sample + h * D + (int)threadIdx.x % 4 * 8;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int row = query + half * 8;
+        bool exists = row < a.queries;
+        float sum = 0;
+        for (int i = 0; i < D && exists; i += 32)
+            sum += product_of_8(a.out + head + row * a.out_row + i,
+                                a.dout + head + row * a.out_row + i);
+        delta[half] = quad_sum(sum);
+        lse[half] = exists ? a.lse[head_of_sample(a, h) * a.lse_row + row] * LOG2_E : INFINITY;
+        if (threadIdx.x % 4 == 0) {
+            rows.lse[padded_row(rows, a, h) + row] = lse[half];
+            rows.delta[padded_row(rows, a, h) + row] = delta[half];
         }
     }
-#pragma unroll
-    for (int step = LANES / 2; step > 0; step /= 2)
-        sum += __shfl_xor_sync(ALL_LANES, sum, step);
-    if (lane == 0) {
-        int64_t to = padded_row(rows, a, h) + position;
-        bool exists = position < a.queries;
-        rows.lse[to] =
-            exists ? a.lse[head_of_sample(a, h) * a.lse_row + position] * LOG2_E : INFINITY;
-        rows.delta[to] = sum;
-    }
 }
+
+template <int D>
+__global__ void __launch_bounds__(WARPGROUP, grad_tiles<D>::QUERY_BLOCKS)
+    wgmma_queries(const __grid_constant__ grad_maps maps, attention<bf16> a, grad_rows rows)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    const int TILE = grad_tiles<D>::TILE, BYTES = 2 * TILE * 2;
+    bf16 *q = wgmma_memory, *dout = q + OWN * D, *stage = dout + OWN * D; /* two of k, v */
+    uint64_t *barriers = (uint64_t *)(stage + 4 * TILE), *own_here = barriers + 4;
+    slots ks = slots_open(barriers, WARPGROUP / WARP);
+    int h = (int)blockIdx.y, kv = h / (a.heads / a.kv_heads), lane = (int)threadIdx.x % WARP;
+    int first = (int)(gridDim.x - 1 - blockIdx.x) * OWN;
+    int query = first + (int)threadIdx.x / WARP * 16, unmasked = unseen_of(a, query);
+    int end = unseen_of(a, (first + OWN < a.queries ? first + OWN : a.queries) - 1);
+    float dq[D / 8][4], s[N][4], dp[N][4], lse[2], delta[2], fold = a.scale * LOG2_E;
+    unsigned left[N / 2][4];
+
+    if (threadIdx.x == 0) {
+        barrier_open(own_here, 1);
+        barriers_publish();
+        barrier_expect(own_here, 2 * OWN * D * 2);
+        copy_rows<OWN, D>(q, &maps.q, first, h, (int)blockIdx.z, own_here);
+        copy_rows<OWN, D>(dout, &maps.dout, first, h, (int)blockIdx.z, own_here);
+        copy_keys<D>(maps, stage, kv, 0, slot_fill(ks, 0, BYTES));
+    }
+    __syncthreads();
+    rows_of_lane<D>(a, rows, h, query + lane / 4, lse, delta);
+    clear_products(dq);
+    barrier_wait(own_here, 0);
+    for (int i = 0, from = 0; from < end; i++, from += TILE_ROWS) {
+        bf16 *k = stage + i % 2 * 2 * TILE, *v = k + TILE;
+        if (threadIdx.x == 0 && from + TILE_ROWS < end)
+            copy_keys<D>(maps, stage + (i + 1) % 2 * 2 * TILE, kv, from + TILE_ROWS,
+                         slot_fill(ks, i + 1, BYTES));
+        slot_wait(ks, i);
+        wgmma_hold(s);
+        wgmma_hold(dp);
+        wgmma_begin();
+        wgmma_rows<N, D, OWN>(s, q, 0, k);
+        wgmma_rows<N, D, OWN>(dp, dout, 0, v);
+        wgmma_commit();
+        wgmma_wait<0>();
+        wgmma_hold(s);
+        wgmma_hold(dp);
+        if (from + TILE_ROWS > unmasked)
+            mask_scores(a, s, query + lane / 4, from);
+        score_grad_queries(dp, s, lse, delta, fold);
+        pack_rows(left, dp);
+        wgmma_hold(dq);
+        wgmma_begin();
+        wgmma_columns<N>(dq, left, k);
+        wgmma_commit();
+        wgmma_wait<0>();
+        wgmma_hold(dq);
+        wgmma_hold(left);
+        slot_leave(ks, i);
+    }
+    put_rows<D>(a.dq + (int64_t)blockIdx.z * a.q_sample + (int64_t)h * D, a.row, query, a.queries,
+                dq, a.scale, a.scale, a.add_q);
+#endif
+}
+
+/* ---- keys ---- */
 
 /* A tile of queries on its way: q, dout, lse, delta. */
 template <int D>
@@ -147,86 +227,14 @@ __global__ void __launch_bounds__(WARPGROUP, grad_tiles<D>::KEY_BLOCKS)
         wgmma_wait<0>();
         wgmma_hold(dk);
         wgmma_hold(dv);
+        wgmma_hold(left);
+        wgmma_hold(right);
         slot_leave(qs, i);
         from = next, head = next_head;
     }
     int64_t own = (int64_t)blockIdx.z * a.kv_sample + (int64_t)kv * D;
     put_rows<D>(a.dk + own, a.kv_row, key, a.keys, dk, a.scale, a.scale, a.add_kv);
     put_rows<D>(a.dv + own, a.kv_row, key, a.keys, dv, 1, 1, a.add_kv);
-#endif
-}
-
-/* A tile of keys on its way: k, v. */
-template <int D>
-__device__ inline void copy_keys(const grad_maps &maps, bf16 *tile, int kv, int from,
-                                 uint64_t *arrived)
-{
-    copy_rows<TILE_ROWS, D>(tile, &maps.k, from, kv, (int)blockIdx.z, arrived);
-    copy_rows<TILE_ROWS, D>(tile + TILE_ROWS * D, &maps.v, from, kv, (int)blockIdx.z, arrived);
-}
-
-template <int D>
-__global__ void __launch_bounds__(WARPGROUP, grad_tiles<D>::QUERY_BLOCKS)
-    wgmma_queries(const __grid_constant__ grad_maps maps, attention<bf16> a, grad_rows rows)
-{
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    const int TILE = grad_tiles<D>::TILE, BYTES = 2 * TILE * 2;
-    bf16 *q = wgmma_memory, *dout = q + OWN * D, *stage = dout + OWN * D; /* two of k, v */
-    uint64_t *barriers = (uint64_t *)(stage + 4 * TILE), *own_here = barriers + 4;
-    slots ks = slots_open(barriers, WARPGROUP / WARP);
-    int h = (int)blockIdx.y, kv = h / (a.heads / a.kv_heads), lane = (int)threadIdx.x % WARP;
-    int first = (int)(gridDim.x - 1 - blockIdx.x) * OWN;
-    int query = first + (int)threadIdx.x / WARP * 16, unmasked = unseen_of(a, query);
-    int end = unseen_of(a, (first + OWN < a.queries ? first + OWN : a.queries) - 1);
-    float dq[D / 8][4], s[N][4], dp[N][4], lse[2], delta[2], fold = a.scale * LOG2_E;
-    unsigned left[N / 2][4];
-
-    if (threadIdx.x == 0) {
-        barrier_open(own_here, 1);
-        barriers_publish();
-        barrier_expect(own_here, 2 * OWN * D * 2);
-        copy_rows<OWN, D>(q, &maps.q, first, h, (int)blockIdx.z, own_here);
-        copy_rows<OWN, D>(dout, &maps.dout, first, h, (int)blockIdx.z, own_here);
-        copy_keys<D>(maps, stage, kv, 0, slot_fill(ks, 0, BYTES));
-    }
-    __syncthreads();
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        int row = query + lane / 4 + half * 8;
-        lse[half] = row < rows.padded ? rows.lse[padded_row(rows, a, h) + row] : INFINITY;
-        delta[half] = row < rows.padded ? rows.delta[padded_row(rows, a, h) + row] : 0;
-    }
-    clear_products(dq);
-    barrier_wait(own_here, 0);
-    for (int i = 0, from = 0; from < end; i++, from += TILE_ROWS) {
-        bf16 *k = stage + i % 2 * 2 * TILE, *v = k + TILE;
-        if (threadIdx.x == 0 && from + TILE_ROWS < end)
-            copy_keys<D>(maps, stage + (i + 1) % 2 * 2 * TILE, kv, from + TILE_ROWS,
-                         slot_fill(ks, i + 1, BYTES));
-        slot_wait(ks, i);
-        wgmma_hold(s);
-        wgmma_hold(dp);
-        wgmma_begin();
-        wgmma_rows<N, D, OWN>(s, q, 0, k);
-        wgmma_rows<N, D, OWN>(dp, dout, 0, v);
-        wgmma_commit();
-        wgmma_wait<0>();
-        wgmma_hold(s);
-        wgmma_hold(dp);
-        if (from + TILE_ROWS > unmasked)
-            mask_scores(a, s, query + lane / 4, from);
-        score_grad_queries(dp, s, lse, delta, fold);
-        pack_rows(left, dp);
-        wgmma_hold(dq);
-        wgmma_begin();
-        wgmma_columns<N>(dq, left, k);
-        wgmma_commit();
-        wgmma_wait<0>();
-        wgmma_hold(dq);
-        slot_leave(ks, i);
-    }
-    put_rows<D>(a.dq + (int64_t)blockIdx.z * a.q_sample + (int64_t)h * D, a.row, query, a.queries,
-                dq, a.scale, a.scale, a.add_q);
 #endif
 }
 
@@ -262,7 +270,7 @@ int64_t cuda_wgmma_scratch(const struct shape_attention *s)
 template <int D>
 static void launch(const struct op *op, struct kernel_context *context, cudaStream_t stream)
 {
-    const int bytes = grad_tiles<D>::BYTES, queries_a_block = 256 / (D / 8);
+    const int bytes = grad_tiles<D>::BYTES;
     attention<bf16> a = attention_of<bf16>(op, context);
     unsigned samples = (unsigned)op->shape.attention.batch, heads = (unsigned)a.heads;
     grad_rows rows;
@@ -274,12 +282,10 @@ static void launch(const struct op *op, struct kernel_context *context, cudaStre
     map_keys(&maps.k, a, a.k, (int)samples);
     map_keys(&maps.v, a, a.v, (int)samples);
     map_results(&maps.dout, a, a.dout, (int)samples);
-    dim3 all((unsigned)ceil_div(rows.padded, queries_a_block), heads, samples);
     dim3 keys((unsigned)ceil_div(a.keys, OWN), (unsigned)a.kv_heads, samples);
     dim3 queries((unsigned)ceil_div(a.queries, OWN), heads, samples);
-    wgmma_rows_before<D><<<all, 256, 0, stream>>>(a, rows);
-    wgmma_keys<D><<<keys, WARPGROUP, bytes, stream>>>(maps, a, rows);
     wgmma_queries<D><<<queries, WARPGROUP, bytes, stream>>>(maps, a, rows);
+    wgmma_keys<D><<<keys, WARPGROUP, bytes, stream>>>(maps, a, rows);
 }
 
 void cuda_wgmma_backward(const struct op *op, struct kernel_context *context, void *native)

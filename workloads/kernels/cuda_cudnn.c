@@ -52,11 +52,10 @@ static int64_t dq_bytes(const struct shape_attention *s)
     return s->add_q ? s->batch * s->q_rows * s->heads * s->head * 2 : 0;
 }
 
-/* Where dq is added to another the trial has no place for it, and cuDNN keeps it. */
 static bool may_own(const struct kernel_context *context, const struct op *op)
 {
     const struct cuda_state *state = cuda_state(context);
-    return context->attention == ATTENTION_AUTO && !op->shape.attention.add_q &&
+    return context->attention == ATTENTION_AUTO &&
            strcmp(cuda_fused(op, state)->name, "wgmma") == 0 && cuda_wgmma_allow(op);
 }
 
@@ -102,7 +101,7 @@ void cudnn_size_scratch(struct cuda_cudnn *c)
     c->sum_bytes = c->dq_bytes = 0;
     for (int i = 0; i < c->n; i++) {
         const struct attention_entry *e = &c->entries[i];
-        int64_t sum = attention_sum_bytes(e), dq = e->backward ? dq_bytes(&e->shape) : 0;
+        int64_t sum = attention_sum_bytes(e), dq = e->backward && !e->own ? dq_bytes(&e->shape) : 0;
         c->sum_bytes = sum > c->sum_bytes ? sum : c->sum_bytes;
         c->dq_bytes = dq > c->dq_bytes ? dq : c->dq_bytes;
     }

@@ -239,6 +239,7 @@ void attention_search(struct attention_entry *e, cudnnHandle_t handle,
     struct search *s = must_alloc(1, sizeof *s);
     int64_t deadline_ns = units_now_ns() + build_ns;
     s->trial = (struct attention_trial){.entry = e, .handle = handle, .stream = native};
+    s->trial.multiprocessors = cuda_state(context)->multiprocessors;
     start_from_what_is(e);
     cuda_race_open(&s->race, native);
     add_candidates(s, e->ordered, deadline_ns);

@@ -39,7 +39,7 @@ static void add_place(struct attention_trial *s, int64_t uid, int64_t place)
 static void add_out(struct attention_trial *s, int64_t place, int64_t bytes, int64_t rows,
                     int64_t row)
 {
-    s->out[s->n_out++] = (struct trial_out){place, bytes, rows / 2 * row};
+    s->out[s->n_out++] = (struct trial_out){place, bytes, rows / 2 * row, false};
 }
 
 /* Of q, k and v in one matrix, or of q in it and keys apart. */
@@ -48,14 +48,14 @@ struct matrices {
     bool apart;
 };
 
-static struct matrices cut_matrices(const struct shape_attention *a, bool dense, int64_t *used)
+static struct matrices cut_matrices(const struct shape_attention *a, int64_t *used)
 {
     const int64_t bf16 = 2, q = (int64_t)a->heads * a->head * bf16;
     const int64_t kv = (int64_t)a->kv_heads * a->head * bf16;
     struct matrices m = {.apart = a->q_rows > 0};
-    m.q_row = dense ? q : q + 2 * kv;
+    m.q_row = q + 2 * kv;
     m.kv_row = 2 * kv;
-    m.q_bytes = a->batch * (dense ? a->q_rows : a->sequence) * m.q_row;
+    m.q_bytes = a->batch * a->sequence * m.q_row;
     m.kv_bytes = m.apart ? a->batch * a->kv_sequence * m.kv_row : 0;
     m.q = cut(used, m.q_bytes);
     m.k = m.apart ? cut(used, m.kv_bytes) : m.q + q;
@@ -71,17 +71,21 @@ static struct tensor placed(int64_t place)
 static void add_gradients(struct attention_trial *s, int64_t out_bytes, int64_t rows, int64_t *used)
 {
     const struct shape_attention *a = &s->entry->shape;
-    struct matrices d = cut_matrices(a, a->q_rows > 0 && a->add_q, used);
+    bool dense = a->q_rows > 0 && a->add_q; /* by cuDNN, then added to another */
+    int64_t dense_bytes = a->batch * a->q_rows * a->heads * a->head * 2;
+    s->dense = dense ? cut(used, dense_bytes) : 0;
+    struct matrices d = cut_matrices(a, used);
     int64_t dout = cut(used, out_bytes);
     add_place(s, ATTENTION_DOUT, dout);
     s->op.t[0] = placed(dout);
     s->op.t[d.apart ? 5 : 4] = placed(d.q);
     if (d.apart)
         s->op.t[6] = placed(d.k);
-    add_place(s, ATTENTION_DQ, d.q), add_place(s, ATTENTION_DK, d.k);
+    add_place(s, ATTENTION_DQ, dense ? s->dense : d.q), add_place(s, ATTENTION_DK, d.k);
     add_place(s, ATTENTION_DV, d.v), add(s, ATTENTION_ONE, &s->entry->constants[1]);
     int64_t keys = d.apart ? d.kv_bytes : d.q_bytes - (d.k - d.q), values = keys - (d.v - d.k);
     add_out(s, d.q, d.q_bytes, rows, d.q_row);
+    s->out[s->n_out - 1].added = dense;
     add_out(s, d.k, keys, d.apart ? a->kv_rows : rows, d.apart ? d.kv_row : d.q_row);
     add_out(s, d.v, values, d.apart ? a->kv_rows : rows, d.apart ? d.kv_row : d.q_row);
 }
@@ -115,7 +119,7 @@ int64_t trial_lay_out(struct attention_trial *s, int64_t workspace_bytes)
     int64_t row = (int64_t)a->heads * a->head * 2, bytes = a->batch * a->sequence * row, used = 0;
     int64_t rows = a->q_rows > 0 ? a->q_rows : a->sequence;
     s->n_uids = s->n_out = 0;
-    struct matrices m = cut_matrices(a, false, &used);
+    struct matrices m = cut_matrices(a, &used);
     int64_t out = cut(&used, bytes);
     add_place(s, ATTENTION_Q, m.q), add_place(s, ATTENTION_K, m.k), add_place(s, ATTENTION_V, m.v);
     int64_t lse = cut(&used, a->batch * a->heads * a->sequence * 4);
@@ -146,24 +150,26 @@ void *trial_pack(struct attention_trial *s, bool ordered)
     return pack;
 }
 
-static bool run_own(const struct attention_trial *s)
-{
-    struct cuda_state state = {.scratch = s->memory + s->workspace, .wgmma = true};
-    struct kernel_context context = {.state = &state};
-    context.base[BUFFER_ACTIVATION] = s->memory;
-    (s->entry->backward ? cuda_wgmma_backward : cuda_wgmma_forward)(&s->op, &context, s->stream);
-    return true;
-}
-
 bool trial_run(const struct attention_trial *s, const struct trial_way *way)
 {
-    if (way->plan == NULL)
-        return run_own(s);
+    struct cuda_state state = {
+        .scratch = s->memory + s->workspace, .multiprocessors = s->multiprocessors, .wgmma = true};
+    struct kernel_context context = {.state = &state};
+    context.base[BUFFER_ACTIVATION] = s->memory;
+    if (way->plan == NULL) {
+        (s->entry->backward ? cuda_wgmma_backward : cuda_wgmma_forward)(&s->op, &context,
+                                                                        s->stream);
+        return true;
+    }
     if (s->entry->backward && !way->ordered &&
         cudaMemsetAsync(s->memory + s->sum, 0, (size_t)trial_sum_bytes(&s->entry->shape),
                         s->stream) != cudaSuccess)
         return false;
-    return cudnn_plan_run(way->plan, s->handle, way->pack) == CUDNN_STATUS_SUCCESS;
+    if (cudnn_plan_run(way->plan, s->handle, way->pack) != CUDNN_STATUS_SUCCESS)
+        return false;
+    if (s->dense > 0)
+        cuda_add_queries(&s->op, &context, s->memory + s->dense, s->stream);
+    return true;
 }
 
 /* ---- results ---- */
@@ -183,8 +189,8 @@ bool trial_sample(const struct attention_trial *s, const struct trial_way *way, 
 {
     memset(sample, 0, TRIAL_OUTS * TRIAL_SAMPLE * sizeof *sample);
     for (int w = 0; w < s->n_out; w++)
-        cudaMemsetAsync(s->memory + sample_place(&s->out[w]), 0xff, sample_bytes(&s->out[w]),
-                        s->stream);
+        cudaMemsetAsync(s->memory + sample_place(&s->out[w]), s->out[w].added ? 0 : 0xff,
+                        sample_bytes(&s->out[w]), s->stream);
     if (!trial_run(s, way))
         return false;
     for (int w = 0; w < s->n_out; w++)

@@ -15,6 +15,7 @@ enum { TRIAL_UIDS = 13, TRIAL_OUTS = 3, TRIAL_SAMPLE = 4096 };
 struct trial_out {
     int64_t place, bytes,
         middle; /* in memory; of the whole; of the row that sees half of the keys */
+    bool added; /* to what is there */
 };
 
 struct attention_trial {
@@ -22,11 +23,13 @@ struct attention_trial {
     struct cudnnContext *handle;
     void *stream;
     unsigned char *memory;
+    int multiprocessors;
     int n_uids, n_out;
     int64_t uid[TRIAL_UIDS];
     void *at[TRIAL_UIDS];
     struct trial_out out[TRIAL_OUTS];
     int64_t sum, workspace; /* places: what lies before is tensors */
+    int64_t dense;          /* place of cuDNN's dq where that is added to another; 0: it is not */
     struct op op;           /* the same for a kernel of this project: offsets are places */
 };
 

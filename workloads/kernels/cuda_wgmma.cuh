@@ -40,7 +40,7 @@ template <int LEFT> __device__ inline void wgmma_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
-/* The compiler moves no use of c across this. */
+/* The compiler moves no use of these across this, and keeps what products read until they have. */
 template <int N> __device__ inline void wgmma_hold(float (&c)[N][4])
 {
 #pragma unroll
@@ -48,6 +48,14 @@ template <int N> __device__ inline void wgmma_hold(float (&c)[N][4])
 #pragma unroll
         for (int i = 0; i < 4; i++)
             asm volatile("" : "+f"(c[n][i])::"memory");
+}
+template <int N> __device__ inline void wgmma_hold(unsigned (&a)[N][4])
+{
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            asm volatile("" : "+r"(a[n][i])::"memory");
 }
 
 /* ---- one product ---- */

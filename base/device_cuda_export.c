@@ -1,5 +1,6 @@
 /* Memory of the "cuda" device that a communication library may map into other processes. */
 #include "base/device_cuda.h"
+#include "base/device_cuda_driver.h"
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -7,7 +8,7 @@
 
 #include "base/err.h"
 
-/* Calls of the driver, found at run time: programs link with the runtime alone. */
+/* Calls of the driver. */
 static struct {
     bool asked, found;
     CUresult (*granularity)(size_t *, const CUmemAllocationProp *,
@@ -24,16 +25,7 @@ static struct {
 
 static bool find(const char *name, void *to)
 {
-#if CUDART_VERSION >= 12050
-    enum cudaDriverEntryPointQueryResult status;
-    cudaError_t error =
-        cudaGetDriverEntryPointByVersion(name, to, 11030, cudaEnableDefault, &status);
-    return error == cudaSuccess && status == cudaDriverEntryPointSuccess;
-#else
-    (void)name;
-    (void)to;
-    return false;
-#endif
+    return device_cuda_driver_find(name, 11030, to);
 }
 
 static bool driver_is_found(void)

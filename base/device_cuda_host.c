@@ -1,5 +1,6 @@
 /* Host memory of others, and the host's turn in a stream, for copies that run beside training. */
 #include "base/device_cuda.h"
+#include "base/device_cuda_driver.h"
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -14,22 +15,16 @@ void device_cuda_notify(struct device *device, int stream, void (*call)(void *ar
                      "cudaLaunchHostFunc");
 }
 
-/* cuStreamWriteValue32, found at run time: programs link with the runtime alone. Before it writes it fences
- * what the stream wrote before, like __threadfence_system(). */
+/* cuStreamWriteValue32. Before it writes it fences what the stream wrote before, like
+ * __threadfence_system(). */
 typedef CUresult write_value(CUstream, CUdeviceptr, cuuint32_t, unsigned);
 
 static write_value *find_write_value(void)
 {
     static bool asked;
     static write_value *found;
-#if CUDART_VERSION >= 12050
-    enum cudaDriverEntryPointQueryResult status = cudaDriverEntryPointSymbolNotFound;
-    void *to = &found;
-    if (!asked && (cudaGetDriverEntryPointByVersion("cuStreamWriteValue32", to, 12000,
-                                                    cudaEnableDefault, &status) != cudaSuccess ||
-                   status != cudaDriverEntryPointSuccess))
-        found = NULL;
-#endif
+    if (!asked)
+        device_cuda_driver_find("cuStreamWriteValue32", 12000, &found);
     asked = true;
     return found;
 }

@@ -2,8 +2,8 @@
 #
 # SCALESTUDY_CUDA: AUTO takes them where everything is found, ON insists, OFF does not look. Kernels
 # are compiled for CMAKE_CUDA_ARCHITECTURES, else for the cards of this machine, else for sm_80, sm_90
-# and (with CUDA 12.8 or later) sm_100; kernels/cuda_*_wgmma*.cu for sm_90a alone, whatever else is
-# chosen: on another card they are not there, and others of this project run. libcuda is never linked: the program starts without a driver.
+# and (with CUDA 12.8 or later) sm_100; kernels/cuda_*_wgmma*.cu for sm_90a alone, whatever is chosen: on
+# another card they are not there, and others of this project run. libcuda is never linked: the program starts without a driver.
 # Roots to look in: CUDAToolkit_ROOT, NCCL_ROOT, CUDNN_ROOT.
 
 set(SCALESTUDY_CUDA_TEXT none)

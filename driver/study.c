@@ -44,8 +44,9 @@ const struct opt study_options[] = {
      "who computes attention on cuda; auto: cuDNN where it takes the shapes, else fused kernels, "
      "which on Hopper also take the place of its plans where they are faster"},
     {"gemm-search", 0, OPT_BOOL, AT(gemm_search), "on", NO_RANGE, NULL, "",
-     "on cuda: time cuBLASLt's algorithms and epilogues and cuDNN's plans at set-up and take the "
-     "fastest; off: the first"},
+     "on cuda: time cuBLASLt's algorithms and epilogues, cuDNN's plans and this project's "
+     "attention "
+     "at set-up and take the fastest; off: the first of the libraries"},
     {"gemm-margin", 0, OPT_INT, AT(gemm_margin), "0", 0, 64, NULL, "N",
      "on cuda: multiprocessors that dense products leave free where communication may run beside"},
     {"comm-tune", 0, OPT_BOOL, AT(comm_tune), "off", NO_RANGE, NULL, "",

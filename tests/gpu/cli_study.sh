@@ -49,11 +49,11 @@ check "the host never waited inside a step" bash -c "! grep -aq 'the host waited
 
 # ---- steps as graphs, the same bits again ----
 digest() { grep -ao 'state of all ranks after [0-9]* steps: [0-9a-f]*' "$1"; }
-# graphs RANKS NAME: a study whose steps are graphs too, twice.
+# graphs RANKS NAME MODEL: a study whose steps are graphs too, twice.
 graphs() {
-    local n=$1 name=$2 again
+    local n=$1 name=$2 model=$3 again
     for again in once again; do
-        holds 1 mpi "$n" "$study" --layout "1x$n" --points "1x$n" --model tiny --device cuda --dtype bf16 --graph --deterministic \
+        holds 1 mpi "$n" "$study" --layout "1x$n" --points "1x$n" --model "$model" --device cuda --dtype bf16 --graph --deterministic \
             --out "$name-$again.h5" "${quick[@]}"
     done
     check "the same bits again on $n: $(digest "$name-once.h5")" test "$(digest "$name-once.h5")" = "$(digest "$name-again.h5")"
@@ -61,8 +61,33 @@ graphs() {
     check "eager/graph on $n is there: $(column host_ratio "$name-once.h5")" awk -v r="$(column host_ratio "$name-once.h5")" \
         'BEGIN { exit !(r > 0.5) }'
 }
-graphs 1 graph1
-[ "$gpus" -ge 2 ] && graphs 2 graph2
+graphs 1 graph1 tiny
+[ "$gpus" -ge 2 ] && graphs 2 graph2 tiny
+
+# ---- heads of 64: kernels of ours on tensor cores ----
+cat >heads.yaml <<'YAML'
+style: llama
+layers: 2
+hidden: 256
+heads: 4
+kv-heads: 2
+ffn: 512
+vocabulary: 256
+sequence: 192
+pad: 128
+rope-theta: 10000
+tied: off
+micro-batch: 2
+lr: 1e-3
+source: "own choice: two layers with heads of 64, a sequence of three tiles"
+YAML
+kernels=mma
+[[ $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader) == 9.* ]] && kernels=wgmma
+holds 1 mpi 1 "$study" --layout 1x1 --model heads.yaml --device cuda --dtype bf16 --out heads.h5 "${quick[@]}"
+holds 1 mpi 1 "$study" --layout 1x1 --model heads.yaml --device cuda --dtype bf16 --attention fused --out heads-fused.h5 "${quick[@]}"
+check "ours alone are named" grep -aq "attention fused, $kernels" heads-fused.h5
+graphs 1 heads-graph heads.yaml
+[ $kernels = mma ] || check "in a fixed order backward is ours" grep -aq "backward own (wgmma)" heads-graph-once.h5
 
 # ---- refused ----
 refuses 6 "--test-delay is a task of the host" mpi 1 "$study" --layout 1x1 --device cuda --graph --test-delay 1ms
@@ -97,6 +122,12 @@ if [ "$gpus" -ge 2 ]; then
     for kind in ring allgather ulysses; do # sequences cut over two GPUs
         holds 1 mpi 2 "$study" --layout 1x2 --points 1x2 --model tiny-llama --device cuda --dtype bf16 --parallel cp=2 \
             --cp-kind "$kind" --out "cp-$kind.h5" "${quick[@]}"
+    done
+    for kind in ring allgather ulysses; do
+        for attention in auto fused; do
+            holds 1 mpi 2 "$study" --layout 1x2 --points 1x2 --model heads.yaml --device cuda --dtype bf16 --parallel cp=2 \
+                --cp-kind "$kind" --attention "$attention" --out "heads-$kind-$attention.h5" "${quick[@]}"
+        done
     done
     holds 1 mpi 2 "$study" --layout 1x2 --points 1x2 --model tiny --device cuda --parallel cp=2 --out cp-fp32.h5 "${quick[@]}"
     # A delay of one rank's communication is found as stall of the other, and nowhere else.

@@ -260,13 +260,18 @@ static inline int gpu_open_op(struct gpu_rig *rig)
     return 0;
 }
 
+/* Whether attention of the rig's tensors may run on Hopper's own tensor cores. */
+static inline bool gpu_is_hopper(const struct gpu_rig *rig, enum dtype type, int head)
+{
+    struct cudaDeviceProp card;
+    return type == DTYPE_BF16 && (head == 64 || head == 128) && rig->shift == 0 &&
+           cudaGetDeviceProperties(&card, 0) == cudaSuccess && card.major == 9;
+}
+
 /* Fused attention has kernels of this card and of older ones: those of the latter, too. */
 static inline bool gpu_has_older(const struct gpu_rig *rig, enum dtype type, int head)
 {
-    struct cudaDeviceProp card;
-    return rig->context.attention == ATTENTION_FUSED && type == DTYPE_BF16 &&
-           (head == 64 || head == 128) && cudaGetDeviceProperties(&card, 0) == cudaSuccess &&
-           card.major == 9;
+    return rig->context.attention == ATTENTION_FUSED && gpu_is_hopper(rig, type, head);
 }
 
 /* A set opened for this op alone, one run of it, and the set closed. */

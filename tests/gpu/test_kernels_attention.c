@@ -2,9 +2,9 @@
 #include "tests/gpu/gpu_rig.h"
 
 /*
- * In bf16 probabilities are rounded before they are multiplied, and their gradients, made from these
- * or from what these were, each at random, which leaves the relative size of an error as it is; then
- * the result is rounded: two roundings forward, three backward. lse is fp32 everywhere, as are products of the plain kernel in
+ * In bf16 probabilities are rounded before they are multiplied, and their gradients, made from these or
+ * from what these were, each at random, which leaves the relative size of an error as it is; then the
+ * result is rounded: two roundings forward, three backward. lse is fp32 everywhere, as are products of the plain kernel in
  * fp32: a few units in the last place of scores.
  */
 static struct gpu_bound forward_bound(enum dtype type)
@@ -160,6 +160,19 @@ static void name(char *what, size_t size, const char *kind, const struct shape_a
              (long long)s->sequence, s->heads, s->kv_heads, s->head);
 }
 
+/* What the last search said: plans and kernels that were timed, and that gave other results. */
+static struct tried {
+    int candidates, refused;
+} tried;
+
+static void read_tried(const char *choice)
+{
+    const char *at = choice == NULL ? NULL : strstr(choice, "MiB, ");
+    tried = (struct tried){0};
+    if (at != NULL)
+        sscanf(at, "MiB, %d candidates, %d refused", &tried.candidates, &tried.refused);
+}
+
 /* Opens the set, says who computes, runs; false when the set refuses cuDNN for this op. */
 static bool run(struct gpu_rig *rig, enum op_kind kind, const char *what)
 {
@@ -176,6 +189,7 @@ static bool run(struct gpu_rig *rig, enum op_kind kind, const char *what)
     gpu_must(rc);
     kernels_cuda.describe(&rig->context, text, sizeof text);
     const char *choice = strchr(text, '\n'); /* of a search */
+    read_tried(choice);
     printf("%s%s", choice != NULL ? choice + 1 : "", choice != NULL ? "\n" : "");
     *strchr(text, ';') = '\0';
     printf("%-44s by %s\n", what, text);
@@ -184,6 +198,10 @@ static bool run(struct gpu_rig *rig, enum op_kind kind, const char *what)
     if (gpu_has_older(rig, rig->op.dtype, rig->op.shape.attention.head))
         CHECK_HAS(text, rig->older ? "fused, mma" : "fused, wgmma");
     CHECK_EQ(strstr(text, "fixed order") != NULL, rig->context.deterministic);
+    if (rig->context.attention == ATTENTION_AUTO && rig->context.deterministic &&
+        kind == OP_ATTENTION_GRAD && rig->op.shape.attention.head == 64 &&
+        gpu_is_hopper(rig, rig->op.dtype, 64))
+        CHECK_HAS(text, "own (wgmma)");
     kernels_cuda.run[kind](&rig->op, &rig->context, rig->device.type->native(&rig->device, 0));
     rig->device.type->sync(&rig->device);
     kernels_cuda.close(&rig->context);
@@ -234,6 +252,37 @@ static void test_backward(struct gpu_rig *rig, enum dtype type, struct shape_att
     }
     gpu_clear(rig);
     free(want);
+}
+
+/* cuDNN's plans, then with a kernel of ours among them, which gives what they give. */
+static void test_search(struct gpu_rig *rig, enum dtype type, struct shape_attention s)
+{
+    int more = gpu_is_hopper(rig, type, s.head) ? 1 : 0;
+    void (*const test[])(struct gpu_rig *, enum dtype, struct shape_attention) = {test_forward,
+                                                                                  test_backward};
+    for (int i = 0; i < 2; i++) {
+        tried = (struct tried){0};
+        rig->context.attention = ATTENTION_CUDNN;
+        test[i](rig, type, s);
+        struct tried alone = tried;
+        rig->context.attention = ATTENTION_AUTO;
+        test[i](rig, type, s);
+        if (alone.candidates > 1) {
+            CHECK_EQ(tried.candidates, alone.candidates + more);
+            CHECK_EQ(tried.refused, alone.refused);
+        }
+    }
+}
+
+/* At an odd place nothing is read in 16 bytes. */
+static void test_odd_place(struct gpu_rig *rig)
+{
+    struct shape_attention s = {.batch = 1, .sequence = 70, .heads = 2, .kv_heads = 2, .head = 64};
+    rig->context.attention = ATTENTION_FUSED;
+    rig->shift = 1;
+    test_forward(rig, DTYPE_BF16, s);
+    test_backward(rig, DTYPE_BF16, s);
+    rig->shift = 0;
 }
 
 static void test_refusals(struct gpu_rig *rig)
@@ -294,13 +343,8 @@ int main(int argc, char **argv)
                 rig.context.attention = (enum attention_choice)choice;
                 rig.context.deterministic = false;
                 rig.context.search = choice == ATTENTION_CUDNN; /* whatever plan is the fastest */
-                if (rig.context.search) {
-                    test_forward(&rig, types[t], s);
-                    test_backward(&rig, types[t], s);
-                    rig.context.attention = ATTENTION_AUTO; /* or a kernel of ours */
-                    test_forward(&rig, types[t], s);
-                    test_backward(&rig, types[t], s);
-                }
+                if (rig.context.search)
+                    test_search(&rig, types[t], s);
                 rig.context.search = false;
                 rig.older = gpu_has_older(&rig, types[t], s.head);
                 if (rig.older) {
@@ -309,6 +353,7 @@ int main(int argc, char **argv)
                 }
                 rig.older = false;
             }
+    test_odd_place(&rig);
     test_refusals(&rig);
     gpu_rig_close(&rig);
     return test_end();

@@ -41,7 +41,7 @@ static void name(char *what, size_t size, const char *kind, const struct block_c
              head);
 }
 
-/* As gpu_run; false when the set refuses cuDNN for this op. */
+/* As gpu_run, and asks whose kernels they are; false when the set refuses cuDNN for this op. */
 static bool run(struct gpu_rig *rig, enum op_kind kind, const char *what)
 {
     rig->op.kind = kind;
@@ -54,7 +54,14 @@ static bool run(struct gpu_rig *rig, enum op_kind kind, const char *what)
         fail_clear();
         return false;
     }
-    gpu_run(rig, kind);
+    gpu_must(gpu_open_op(rig));
+    static char text[8192];
+    kernels_cuda.describe(&rig->context, text, sizeof text);
+    if (gpu_has_older(rig, rig->op.dtype, rig->op.shape.attention.head))
+        CHECK_HAS(text, rig->older ? "fused, mma" : "fused, wgmma");
+    kernels_cuda.run[kind](&rig->op, &rig->context, rig->device.type->native(&rig->device, 0));
+    rig->device.type->sync(&rig->device);
+    kernels_cuda.close(&rig->context);
     return true;
 }
 
@@ -195,14 +202,18 @@ int main(int argc, char **argv)
                         test_backward(&rig, types[t], &block_cases[i], heads[h], true);
                     }
     rig.older = false;
-    for (int i = 0; i < cases; i++) { /* whatever is the fastest, ours or cuDNN's */
+    for (int i = 0; i < 2 * cases; i++) { /* whatever is the fastest, or has an order */
+        int head = i < cases ? 64 : 128;
         rig.context.attention = ATTENTION_AUTO;
         rig.context.search = true;
-        test_forward(&rig, DTYPE_BF16, &block_cases[i], 64);
-        test_backward(&rig, DTYPE_BF16, &block_cases[i], 64, false);
-        test_backward(&rig, DTYPE_BF16, &block_cases[i], 64, true);
+        test_forward(&rig, DTYPE_BF16, &block_cases[i % cases], head);
+        test_backward(&rig, DTYPE_BF16, &block_cases[i % cases], head, false);
+        test_backward(&rig, DTYPE_BF16, &block_cases[i % cases], head, true);
+        rig.context.search = false;
+        rig.context.deterministic = true;
+        test_backward(&rig, DTYPE_BF16, &block_cases[i % cases], head, true);
+        rig.context.deterministic = false;
     }
-    rig.context.search = false;
     for (size_t t = 0; t < GPU_COUNT(types); t++) {
         for (size_t h = 0; h < GPU_COUNT(heads); h++)
             test_merge(&rig, types[t], heads[h]);

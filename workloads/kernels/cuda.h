@@ -45,7 +45,7 @@ struct cuda_state {
     struct cuda_ring *ring;
     struct cuda_rotary *rotary;
     struct cuda_cudnn *cudnn;
-    bool wgmma;              /* this device runs it, as far as fused kernels are asked */
+    bool wgmma;              /* what fused kernels there are of tensor cores are these */
     bool in_order;           /* attention's sums: asked for, and so wherever it runs */
     char attention_why[160]; /* why cuDNN does not run it, where it was asked */
     int32_t *counts;         /* cuda_counts.c: page-locked; NULL: no routing is dropless */
@@ -161,7 +161,8 @@ void cuda_cudnn_run(const struct op *op, struct kernel_context *context, void *n
  * Fused kernels of this project: scores live in tiles, never as a matrix; backward makes the
  * probabilities again from lse. It takes two passes, one over keys for dk and dv, one over queries
  * for dq, so that no sum depends on the order of blocks. "wgmma": bf16, heads of 64 and 128, on
- * Hopper's tensor cores (compute capability 9.0); "mma": the same on those of 8.0 and later; "plain":
+ * Hopper's tensor cores (compute capability 9.0); "mma": the same on those of other cards from 8.0
+ * on; "plain":
  * fp32 products, any dtype, heads up to 256. allow() goes before the first run; false: the device
  * does not give a block the shared memory or, of wgmma, runs no such code.
  */
@@ -183,6 +184,8 @@ kernel_run cuda_mma_forward, cuda_mma_backward;
 int cuda_wgmma_most_shared(int head);
 int64_t cuda_wgmma_scratch(const struct shape_attention *shape); /* bytes, of a gradient */
 bool cuda_wgmma_allow(const struct op *op);
+bool cuda_wgmma_runs(const struct op *op); /* of this shape, dtype and alignment, on this device */
+int cuda_wgmma_forward_shared(int head);
 bool cuda_wgmma_allow_forward(int head);
 kernel_run cuda_wgmma_forward, cuda_wgmma_backward;
 

@@ -16,11 +16,18 @@ static bool is_attention(const struct op *op)
            op->kind == OP_ATTENTION_BLOCK || op->kind == OP_ATTENTION_BLOCK_GRAD;
 }
 
+enum { MOST_BLOCKS = 65535, MOST_HEAD = 256 }; /* of a grid in y and z; elements */
+
 static int check_shape(const struct shape_attention *s)
 {
     if (s->heads < 1 || s->kv_heads < 1 || s->heads % s->kv_heads != 0)
         return fail(FAIL_USAGE, "attention: %d heads do not share %d key heads evenly", s->heads,
                     s->kv_heads);
+    if (s->heads > MOST_BLOCKS || s->batch > MOST_BLOCKS)
+        return fail(FAIL_USAGE,
+                    "attention: %lld samples of %d heads: fused kernels take up to %d of either: "
+                    "choose a smaller micro-batch",
+                    (long long)s->batch, s->heads, MOST_BLOCKS);
     return 0;
 }
 
@@ -34,6 +41,13 @@ static bool on_tensor_cores(const struct op *op)
     return op->dtype == DTYPE_BF16 && (head == 64 || head == 128);
 }
 
+bool cuda_wgmma_runs(const struct op *op)
+{
+    const struct shape_attention *s = &op->shape.attention;
+    return on_tensor_cores(op) && s->heads <= MOST_BLOCKS && s->batch <= MOST_BLOCKS &&
+           cuda_wgmma_allow(op);
+}
+
 const struct cuda_fused *cuda_fused(const struct op *op, const struct cuda_state *state)
 {
     static const struct cuda_fused plain = {"plain", cuda_plain_most_shared, cuda_plain_allow,
@@ -45,17 +59,14 @@ const struct cuda_fused *cuda_fused(const struct op *op, const struct cuda_state
     return !on_tensor_cores(op) ? &plain : state->wgmma ? &wgmma : &mma;
 }
 
-enum { MOST_HEAD = 256 };
-
-static int prepare_fused(const struct op *op, struct cuda_state *state)
+static int prepare_fused(const struct op *op, const struct cuda_state *state)
 {
+    const struct cuda_fused *fused = cuda_fused(op, state);
     int head = op->shape.attention.head;
     if (head < 1 || head > MOST_HEAD)
         return fail(FAIL_USAGE,
                     "attention: heads of %d elements: this device takes heads of up to %d", head,
                     MOST_HEAD);
-    state->wgmma = !on_tensor_cores(op) || cuda_wgmma_allow(op);
-    const struct cuda_fused *fused = cuda_fused(op, state);
     int shared = fused->most_shared(head);
     if (shared > state->shared_bytes)
         return fail(
@@ -68,16 +79,21 @@ static int prepare_fused(const struct op *op, struct cuda_state *state)
     return 0;
 }
 
+/* One kind for all that tensor cores take. */
 static int check_fused(struct cuda_state *state)
 {
     int rc = 0;
+    state->wgmma = true;
     for (int i = 0; i < state->plan->n_ops; i++) {
         const struct op *op = &state->plan->ops[i];
         if (!is_attention(op))
             continue;
         TRY(check_shape(&op->shape.attention));
-        TRY(prepare_fused(op, state));
+        state->wgmma = state->wgmma && (!on_tensor_cores(op) || cuda_wgmma_runs(op));
     }
+    for (int i = 0; i < state->plan->n_ops; i++)
+        if (is_attention(&state->plan->ops[i]))
+            TRY(prepare_fused(&state->plan->ops[i], state));
 out:
     return rc;
 }
@@ -99,7 +115,6 @@ int cuda_attention_open(struct kernel_context *context)
     if (first_attention(state->plan) == NULL)
         return 0;
     state->in_order = context->deterministic;
-    state->wgmma = true; /* until a device says otherwise */
     if (context->attention != ATTENTION_FUSED)
         TRY(cuda_cudnn_open(context, &usable, why, sizeof why));
     if (usable)
@@ -139,9 +154,10 @@ int64_t cuda_attention_grad_scratch(const struct op *op, const struct cuda_state
 {
     const struct shape_attention *s = &op->shape.attention;
     int64_t queries = s->q_rows > 0 ? s->q_rows : s->sequence;
-    return state->cudnn   ? cuda_cudnn_scratch(state)
-           : state->wgmma ? cuda_wgmma_scratch(s)
-                          : s->batch * s->heads * queries * (int64_t)sizeof(float);
+    return state->cudnn ? cuda_cudnn_scratch(state)
+           : on_tensor_cores(op) && state->wgmma
+               ? cuda_wgmma_scratch(s)
+               : s->batch * s->heads * queries * (int64_t)sizeof(float);
 }
 
 static double pair_flops(const struct op *op)

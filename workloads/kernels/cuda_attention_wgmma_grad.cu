@@ -1,5 +1,5 @@
+#include "workloads/kernels/cuda_slots.cuh"
 #include "workloads/kernels/cuda_soften.cuh"
-#include "workloads/kernels/cuda_wgmma.cuh"
 
 /*
  * Two passes; a block is a warpgroup and owns 64 rows. Queries: a block's queries against tiles of
@@ -32,15 +32,52 @@ __device__ inline int64_t padded_row(const grad_rows &rows, const attention<bf16
     return head_of_sample(a, h) * rows.padded;
 }
 
+/* Memory of a block: what it owns (q and dout, or k and v), and what passes by. */
+struct grad_block {
+    bf16 *own, *stage; /* two tiles; two of two */
+    float *rows;       /* two of lse, delta */
+    slots passing;
+    uint64_t *here; /* what it owns */
+};
+
+template <int D> __device__ inline grad_block grad_open()
+{
+    const int TILE = grad_tiles<D>::TILE;
+    grad_block b;
+    b.own = wgmma_memory, b.stage = b.own + 2 * OWN * D;
+    b.rows = (float *)(b.stage + 4 * TILE);
+    uint64_t *barriers = (uint64_t *)(b.rows + 4 * TILE_ROWS);
+    b.here = barriers + SLOT_BARRIERS;
+    b.passing = slots_open(barriers, WARPGROUP / WARP);
+    if (threadIdx.x == 0) {
+        barrier_open(b.here, 1);
+        barriers_publish();
+    }
+    return b;
+}
+
+/* Both of its own from row `first` on, by one thread. */
+template <int D>
+__device__ inline void fill_own(const grad_block &b, const CUtensorMap *x, const CUtensorMap *y,
+                                int first, int head)
+{
+    barrier_expect(b.here, 2 * OWN * D * 2);
+    copy_rows<OWN, D>(b.own, x, first, head, (int)blockIdx.z, b.here);
+    copy_rows<OWN, D>(b.own + OWN * D, y, first, head, (int)blockIdx.z, b.here);
+}
+
 /* ---- queries ---- */
 
-/* A tile of keys on its way: k, v. */
+/* Tile i of keys, from `from` on: k, v. By one thread. */
 template <int D>
-__device__ inline void copy_keys(const grad_maps &maps, bf16 *tile, int kv, int from,
-                                 uint64_t *arrived)
+__device__ inline void fill_keys(const grad_block &b, const grad_maps &maps, int i, int kv,
+                                 int from)
 {
+    const int TILE = grad_tiles<D>::TILE;
+    bf16 *tile = b.stage + i % 2 * 2 * TILE;
+    uint64_t *arrived = slot_fill(b.passing, i, 2 * TILE * 2);
     copy_rows<TILE_ROWS, D>(tile, &maps.k, from, kv, (int)blockIdx.z, arrived);
-    copy_rows<TILE_ROWS, D>(tile + TILE_ROWS * D, &maps.v, from, kv, (int)blockIdx.z, arrived);
+    copy_rows<TILE_ROWS, D>(tile + TILE, &maps.v, from, kv, (int)blockIdx.z, arrived);
 }
 
 /* Of eight neighbours, at 16 bytes. */
@@ -85,10 +122,8 @@ __global__ void __launch_bounds__(WARPGROUP, grad_tiles<D>::QUERY_BLOCKS)
     wgmma_queries(const __grid_constant__ grad_maps maps, attention<bf16> a, grad_rows rows)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    const int TILE = grad_tiles<D>::TILE, BYTES = 2 * TILE * 2;
-    bf16 *q = wgmma_memory, *dout = q + OWN * D, *stage = dout + OWN * D; /* two of k, v */
-    uint64_t *barriers = (uint64_t *)(stage + 4 * TILE), *own_here = barriers + 4;
-    slots ks = slots_open(barriers, WARPGROUP / WARP);
+    const int TILE = grad_tiles<D>::TILE;
+    const grad_block b = grad_open<D>();
     int h = (int)blockIdx.y, kv = h / (a.heads / a.kv_heads), lane = (int)threadIdx.x % WARP;
     int first = (int)(gridDim.x - 1 - blockIdx.x) * OWN;
     int query = first + (int)threadIdx.x / WARP * 16, unmasked = unseen_of(a, query);
@@ -97,28 +132,24 @@ __global__ void __launch_bounds__(WARPGROUP, grad_tiles<D>::QUERY_BLOCKS)
     unsigned left[N / 2][4];
 
     if (threadIdx.x == 0) {
-        barrier_open(own_here, 1);
-        barriers_publish();
-        barrier_expect(own_here, 2 * OWN * D * 2);
-        copy_rows<OWN, D>(q, &maps.q, first, h, (int)blockIdx.z, own_here);
-        copy_rows<OWN, D>(dout, &maps.dout, first, h, (int)blockIdx.z, own_here);
-        copy_keys<D>(maps, stage, kv, 0, slot_fill(ks, 0, BYTES));
+        fill_own<D>(b, &maps.q, &maps.dout, first, h);
+        fill_keys<D>(b, maps, 0, kv, 0);
     }
     __syncthreads();
     rows_of_lane<D>(a, rows, h, query + lane / 4, lse, delta);
     clear_products(dq);
-    barrier_wait(own_here, 0);
+    barrier_wait(b.here, 0);
     for (int i = 0, from = 0; from < end; i++, from += TILE_ROWS) {
-        bf16 *k = stage + i % 2 * 2 * TILE, *v = k + TILE;
+        const bf16 *k = b.stage + i % 2 * 2 * TILE, *v = k + TILE;
         if (threadIdx.x == 0 && from + TILE_ROWS < end)
-            copy_keys<D>(maps, stage + (i + 1) % 2 * 2 * TILE, kv, from + TILE_ROWS,
-                         slot_fill(ks, i + 1, BYTES));
-        slot_wait(ks, i);
+            fill_keys<D>(b, maps, i + 1, kv, from + TILE_ROWS);
+        __syncwarp(); /* together again, as products want a warp */
+        slot_wait(b.passing, i);
         wgmma_hold(s);
         wgmma_hold(dp);
         wgmma_begin();
-        wgmma_rows<N, D, OWN>(s, q, 0, k);
-        wgmma_rows<N, D, OWN>(dp, dout, 0, v);
+        wgmma_rows<N, D, OWN>(s, b.own, 0, k);
+        wgmma_rows<N, D, OWN>(dp, b.own + OWN * D, 0, v);
         wgmma_commit();
         wgmma_wait<0>();
         wgmma_hold(s);
@@ -134,7 +165,7 @@ __global__ void __launch_bounds__(WARPGROUP, grad_tiles<D>::QUERY_BLOCKS)
         wgmma_wait<0>();
         wgmma_hold(dq);
         wgmma_hold(left);
-        slot_leave(ks, i);
+        slot_leave(b.passing, i);
     }
     put_rows<D>(a.dq + (int64_t)blockIdx.z * a.q_sample + (int64_t)h * D, a.row, query, a.queries,
                 dq, a.scale, a.scale, a.add_q);
@@ -143,17 +174,64 @@ __global__ void __launch_bounds__(WARPGROUP, grad_tiles<D>::QUERY_BLOCKS)
 
 /* ---- keys ---- */
 
-/* A tile of queries on its way: q, dout, lse, delta. */
+/* Tile i of queries, from `from` of head h on: q, dout, lse, delta. By one thread. */
 template <int D>
-__device__ inline void copy_queries(const grad_maps &maps, const attention<bf16> &a,
-                                    const grad_rows &rows, bf16 *tile, float *stage, int h,
-                                    int from, uint64_t *arrived)
+__device__ inline void fill_queries(const grad_block &b, const grad_maps &maps,
+                                    const attention<bf16> &a, const grad_rows &rows, int i, int h,
+                                    int from)
 {
+    const int TILE = grad_tiles<D>::TILE;
+    bf16 *tile = b.stage + i % 2 * 2 * TILE;
+    float *stage = b.rows + i % 2 * 2 * TILE_ROWS;
+    uint64_t *arrived = slot_fill(b.passing, i, 2 * TILE * 2 + 2 * ROW_BYTES);
     int64_t row = padded_row(rows, a, h) + from;
     copy_rows<TILE_ROWS, D>(tile, &maps.q, from, h, (int)blockIdx.z, arrived);
-    copy_rows<TILE_ROWS, D>(tile + TILE_ROWS * D, &maps.dout, from, h, (int)blockIdx.z, arrived);
+    copy_rows<TILE_ROWS, D>(tile + TILE, &maps.dout, from, h, (int)blockIdx.z, arrived);
     copy_bytes(stage, rows.lse + row, ROW_BYTES, arrived);
     copy_bytes(stage + TILE_ROWS, rows.delta + row, ROW_BYTES, arrived);
+}
+
+/* dk and dv += what one tile of queries gives; `key`: the warp's first; `last`: that the first of these
+ * queries sees. */
+template <int D>
+__device__ inline void add_queries(float (&dk)[D / 8][4], float (&dv)[D / 8][4], const bf16 *own,
+                                   const bf16 *tile, const float *rows, int key, int last,
+                                   float fold)
+{
+    const bf16 *q = tile, *dout = tile + grad_tiles<D>::TILE;
+    float p[N][4], dp[N][4];
+    unsigned left[N / 2][4], right[N / 2][4];
+    wgmma_hold(p);
+    wgmma_hold(dp);
+    wgmma_begin();
+    wgmma_rows<N, D, OWN>(p, own, 0, q);
+    wgmma_commit();
+    wgmma_rows<N, D, OWN>(dp, own + OWN * D, 0, dout);
+    wgmma_commit();
+    wgmma_wait<1>();
+    wgmma_hold(p);
+    if (last < key + 15)
+        mask_keys(p, key + (int)threadIdx.x % WARP / 4, last);
+    soften_keys(p, rows, fold);
+    pack_rows(left, p);
+    wgmma_hold(dv);
+    wgmma_begin();
+    wgmma_columns<N>(dv, left, dout);
+    wgmma_commit();
+    wgmma_wait<1>();
+    wgmma_hold(dp);
+    /* Products still read `left`, and so does this: to copy it takes registers that are not there. */
+    score_grad_packed<N>(dp, left, rows + TILE_ROWS);
+    pack_rows(right, dp);
+    wgmma_hold(dk);
+    wgmma_begin();
+    wgmma_columns<N>(dk, right, q);
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_hold(dk);
+    wgmma_hold(dv);
+    wgmma_hold(left);
+    wgmma_hold(right);
 }
 
 template <int D>
@@ -161,75 +239,34 @@ __global__ void __launch_bounds__(WARPGROUP, grad_tiles<D>::KEY_BLOCKS)
     wgmma_keys(const __grid_constant__ grad_maps maps, attention<bf16> a, grad_rows rows)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    const int TILE = grad_tiles<D>::TILE, BYTES = 2 * TILE * 2 + 2 * ROW_BYTES;
-    bf16 *k = wgmma_memory, *v = k + OWN * D, *stage = v + OWN * D; /* two of q, dout */
-    float *stage_rows = (float *)(stage + 4 * TILE);                /* two of lse, delta */
-    uint64_t *barriers = (uint64_t *)(stage_rows + 4 * TILE_ROWS), *own_here = barriers + 4;
-    slots qs = slots_open(barriers, WARPGROUP / WARP);
-    int kv = (int)blockIdx.y, group = a.heads / a.kv_heads, lane = (int)threadIdx.x % WARP;
-    int first = (int)blockIdx.x * OWN;
-    int key = first + (int)threadIdx.x / WARP * 16;
+    const int TILE = grad_tiles<D>::TILE;
+    const grad_block b = grad_open<D>();
+    int kv = (int)blockIdx.y, group = a.heads / a.kv_heads;
+    int first = (int)blockIdx.x * OWN, key = first + (int)threadIdx.x / WARP * 16;
     int start = first_seeing(a, first) / TILE_ROWS * TILE_ROWS;
     int head = kv * group, past = start < a.queries ? head + group : head;
-    float dk[D / 8][4], dv[D / 8][4], p[N][4], dp[N][4], fold = a.scale * LOG2_E;
-    unsigned left[N / 2][4], right[N / 2][4];
+    float dk[D / 8][4], dv[D / 8][4], fold = a.scale * LOG2_E;
 
     if (threadIdx.x == 0) {
-        barrier_open(own_here, 1);
-        barriers_publish();
-        barrier_expect(own_here, 2 * OWN * D * 2);
-        copy_rows<OWN, D>(k, &maps.k, first, kv, (int)blockIdx.z, own_here);
-        copy_rows<OWN, D>(v, &maps.v, first, kv, (int)blockIdx.z, own_here);
+        fill_own<D>(b, &maps.k, &maps.v, first, kv);
         if (head < past)
-            copy_queries<D>(maps, a, rows, stage, stage_rows, head, start, slot_fill(qs, 0, BYTES));
+            fill_queries<D>(b, maps, a, rows, 0, head, start);
     }
     __syncthreads();
     clear_products(dk);
     clear_products(dv);
-    barrier_wait(own_here, 0);
+    barrier_wait(b.here, 0);
     for (int i = 0, from = start; head < past; i++) {
-        int next = from + TILE_ROWS, next_head = head, other = (i + 1) % 2;
+        int next = from + TILE_ROWS, next_head = head;
         if (next >= a.queries)
             next = start, next_head++;
         if (threadIdx.x == 0 && next_head < past)
-            copy_queries<D>(maps, a, rows, stage + other * 2 * TILE,
-                            stage_rows + other * 2 * TILE_ROWS, next_head, next,
-                            slot_fill(qs, i + 1, BYTES));
-        bf16 *q = stage + i % 2 * 2 * TILE, *dout = q + TILE;
-        const float *lse = stage_rows + i % 2 * 2 * TILE_ROWS, *delta = lse + TILE_ROWS;
-        int last = from + a.before; /* key that the first of these queries sees */
-        slot_wait(qs, i);
-        wgmma_hold(p);
-        wgmma_hold(dp);
-        wgmma_begin();
-        wgmma_rows<N, D, OWN>(p, k, 0, q);
-        wgmma_commit();
-        wgmma_rows<N, D, OWN>(dp, v, 0, dout);
-        wgmma_commit();
-        wgmma_wait<1>();
-        wgmma_hold(p);
-        if (last < key + 15)
-            mask_keys(p, key + lane / 4, last);
-        soften_keys(p, lse, fold);
-        pack_rows(left, p);
-        wgmma_hold(dv);
-        wgmma_begin();
-        wgmma_columns<N>(dv, left, dout);
-        wgmma_commit();
-        wgmma_wait<1>();
-        wgmma_hold(dp);
-        score_grad_packed<N>(dp, left, delta);
-        pack_rows(right, dp);
-        wgmma_hold(dk);
-        wgmma_begin();
-        wgmma_columns<N>(dk, right, q);
-        wgmma_commit();
-        wgmma_wait<0>();
-        wgmma_hold(dk);
-        wgmma_hold(dv);
-        wgmma_hold(left);
-        wgmma_hold(right);
-        slot_leave(qs, i);
+            fill_queries<D>(b, maps, a, rows, i + 1, next_head, next);
+        __syncwarp();
+        slot_wait(b.passing, i);
+        add_queries<D>(dk, dv, b.own, b.stage + i % 2 * 2 * TILE, b.rows + i % 2 * 2 * TILE_ROWS,
+                       key, from + a.before, fold);
+        slot_leave(b.passing, i);
         from = next, head = next_head;
     }
     int64_t own = (int64_t)blockIdx.z * a.kv_sample + (int64_t)kv * D;
@@ -248,7 +285,9 @@ template <int D> static bool allow()
 
 int cuda_wgmma_most_shared(int head)
 {
-    return head == 64 ? grad_tiles<64>::BYTES : grad_tiles<128>::BYTES;
+    int forward = cuda_wgmma_forward_shared(head);
+    int backward = head == 64 ? grad_tiles<64>::BYTES : grad_tiles<128>::BYTES;
+    return forward > backward ? forward : backward;
 }
 
 /* Refused where no code of this device is in the program, too. */

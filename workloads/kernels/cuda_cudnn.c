@@ -52,11 +52,17 @@ static int64_t dq_bytes(const struct shape_attention *s)
     return s->add_q ? s->batch * s->q_rows * s->heads * s->head * 2 : 0;
 }
 
+/* Every op of this shape and direction must do. */
 static bool may_own(const struct kernel_context *context, const struct op *op)
 {
-    const struct cuda_state *state = cuda_state(context);
-    return context->attention == ATTENTION_AUTO &&
-           strcmp(cuda_fused(op, state)->name, "wgmma") == 0 && cuda_wgmma_allow(op);
+    const struct plan *plan = cuda_state(context)->plan;
+    bool may = context->attention == ATTENTION_AUTO;
+    for (int i = 0; may && i < plan->n_ops; i++) {
+        const struct op *other = &plan->ops[i];
+        if (other->kind == op->kind && same_shape(&other->shape.attention, &op->shape.attention))
+            may = cuda_wgmma_runs(other);
+    }
+    return may;
 }
 
 static bool make_plan(const struct cuda_cudnn *c, const struct op *op, struct attention_entry *e,

@@ -39,7 +39,7 @@ void cudnn_attention_constants(const struct shape_attention *shape, float out[3]
  * attention_key alone. */
 struct attention_key {
     int64_t batch, sequence, q_rows, kv_sequence, kv_rows;
-    int heads, kv_heads, head, causal, add_q, backward, may_own;
+    int heads, kv_heads, head, causal, add_q, backward, may_own, unused; /* no padding */
 };
 struct attention_found {
     struct attention_key key;

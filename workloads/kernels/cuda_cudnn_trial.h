@@ -56,7 +56,7 @@ bool trial_run(const struct attention_trial *trial, const struct trial_way *way)
 bool trial_sample(const struct attention_trial *trial, const struct trial_way *way,
                   uint16_t *sample);
 
-/* The same but for roundings. */
+/* The same but for roundings. lse, fp32, is not among them: of it speak the tests of kernels. */
 bool trial_same(const struct attention_trial *trial, const uint16_t *a, const uint16_t *b);
 
 #endif

@@ -1,11 +1,9 @@
 #include "workloads/kernels/cuda_tensor_map.h"
 
-#include <cuda_runtime_api.h>
-#include <string.h>
-
+#include "base/device_cuda_driver.h"
 #include "base/err.h"
 
-/* cuTensorMapEncodeTiled, found at run time: programs link with the runtime alone. */
+/* cuTensorMapEncodeTiled. */
 typedef CUresult encode(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
                         const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
                         CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
@@ -15,14 +13,8 @@ static encode *find_encode(void)
 {
     static bool asked;
     static encode *found;
-#if CUDART_VERSION >= 12050
-    enum cudaDriverEntryPointQueryResult status = cudaDriverEntryPointSymbolNotFound;
-    void *to = &found;
-    if (!asked && (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", to, 12000,
-                                                    cudaEnableDefault, &status) != cudaSuccess ||
-                   status != cudaDriverEntryPointSuccess))
-        found = NULL;
-#endif
+    if (!asked)
+        device_cuda_driver_find("cuTensorMapEncodeTiled", 12000, &found);
     asked = true;
     return found;
 }

@@ -14,7 +14,7 @@ template <int D> struct wgmma_tiles {
 };
 
 struct forward_maps {
-    CUtensorMap q, k, v;
+    tensor_map q, k, v;
 };
 
 template <int D> struct forward_block {

@@ -20,7 +20,7 @@ template <int D> struct grad_tiles {
 };
 
 struct grad_maps {
-    CUtensorMap q, k, v, dout;
+    tensor_map q, k, v, dout;
 };
 struct grad_rows {
     float *lse, *delta;
@@ -58,7 +58,7 @@ template <int D> __device__ inline grad_block grad_open()
 
 /* Both of its own from row `first` on, by one thread. */
 template <int D>
-__device__ inline void fill_own(const grad_block &b, const CUtensorMap *x, const CUtensorMap *y,
+__device__ inline void fill_own(const grad_block &b, const tensor_map *x, const tensor_map *y,
                                 int first, int head)
 {
     barrier_expect(b.here, 2 * OWN * D * 2);

@@ -54,7 +54,7 @@ __device__ inline void barrier_wait(uint64_t *barrier, int parity)
 
 /* Rows row.. of a head on their way into a tile of ROWS, all D columns; by one thread. */
 template <int ROWS, int D>
-__device__ inline void copy_rows(bf16 *tile, const CUtensorMap *map, int row, int head, int sample,
+__device__ inline void copy_rows(bf16 *tile, const tensor_map *map, int row, int head, int sample,
                                  uint64_t *arrived)
 {
     static_assert(ROWS % 64 == 0, "boxes of 64 rows");
@@ -114,18 +114,18 @@ __device__ inline void slot_leave(const slots &s, int i)
 
 /* ---- maps of an attention op's tensors ---- */
 
-static inline void map_queries(CUtensorMap *map, const attention<bf16> &a, const bf16 *at,
+static inline void map_queries(tensor_map *map, const attention<bf16> &a, const bf16 *at,
                                int samples)
 {
     struct tensor_rows of = {at, a.row, a.q_sample, a.head, a.heads, a.queries, samples};
     cuda_tensor_map(map, &of);
 }
-static inline void map_keys(CUtensorMap *map, const attention<bf16> &a, const bf16 *at, int samples)
+static inline void map_keys(tensor_map *map, const attention<bf16> &a, const bf16 *at, int samples)
 {
     struct tensor_rows of = {at, a.kv_row, a.kv_sample, a.head, a.kv_heads, a.keys, samples};
     cuda_tensor_map(map, &of);
 }
-static inline void map_results(CUtensorMap *map, const attention<bf16> &a, const bf16 *at,
+static inline void map_results(tensor_map *map, const attention<bf16> &a, const bf16 *at,
                                int samples)
 {
     struct tensor_rows of = {at, a.out_row, a.out_sample, a.head, a.heads, a.queries, samples};

@@ -6,13 +6,22 @@
 #ifndef WORKLOADS_KERNELS_CUDA_TENSOR_MAP_H
 #define WORKLOADS_KERNELS_CUDA_TENSOR_MAP_H
 
-#include <cuda.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* libcuda's CUtensorMap, which it must be as long and as aligned as. */
+struct tensor_map {
+#ifdef __cplusplus
+    alignas(128)
+#else
+    _Alignas(128)
+#endif
+        uint64_t opaque[16];
+};
 
 /* Element (sample, r, head, i), bf16, lies at sample * samples_apart + r * rows_apart + head * size +
  * i of `at`, which is at whole 16 bytes as all of these are. */
@@ -24,7 +33,7 @@ struct tensor_rows {
 
 /* False: this driver makes none. */
 bool cuda_tensor_map_found(void);
-void cuda_tensor_map(CUtensorMap *map, const struct tensor_rows *of);
+void cuda_tensor_map(struct tensor_map *map, const struct tensor_rows *of);
 
 #ifdef __cplusplus
 }

@@ -115,16 +115,21 @@ refuses() {
     expect_one_line
 }
 
-# For every launcher that a test starts: as root, one thread a rank, and no look for fabrics, which
-# takes longer than a small job.
+# For every job that a test starts: as root, one thread a rank, and no look for fabrics, which takes
+# longer than a small job; as does a launcher for a rank without one, which starts nobody.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OPENBLAS_NUM_THREADS=1 OMPI_MCA_pml=ob1
+export OMPI_MCA_ess_singleton_isolated=1
 
 # mpi RANKS PROGRAM...: start a job on this machine, at most $mpi_seconds (120) long. Ranks may
 # outnumber cores and then yield while they wait. After a status other than 0 the launcher does not
-# wait its usual second: ranks leave together, so nobody is left then.
+# wait its usual second: ranks leave together, so nobody is left then. One rank needs no launcher.
 mpi() {
     local ranks=$1
     shift
+    if [ "$ranks" = 1 ]; then
+        timeout -k 5 "${mpi_seconds:-120}" "$@"
+        return
+    fi
     timeout -k 5 "${mpi_seconds:-120}" mpirun --oversubscribe --bind-to none \
         --mca mpi_yield_when_idle 1 --mca odls_base_sigkill_timeout 0 -np "$ranks" "$@"
 }

@@ -29,6 +29,7 @@ EOF
 printf '#!/usr/bin/env bash\necho "$@" >>requeued\n' >fake/scontrol
 chmod +x fake/*
 export PATH="$PWD/fake:$PATH" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OPENBLAS_NUM_THREADS=1
+export OMPI_MCA_odls_base_sigkill_timeout=0 # ranks leave together: the launcher has nobody to wait for
 export SLURM_SUBMIT_DIR=$PWD SLURM_JOB_NUM_NODES=1 SLURM_NTASKS_PER_NODE=2 SLURM_JOB_ID=7
 export SCALESTUDY_BIN=$bin SCALESTUDY_LAUNCHES=1
 script=$tests/../jobscripts/slurm.sbatch

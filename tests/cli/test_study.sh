@@ -101,9 +101,10 @@ run mpi 1 "$study" --layout 1x1 -w 0 --min-steps 1 --max-steps 1 --block 1 --glo
 expect_exit 0
 
 # ---- a delay in one collective appears in all three measures of exposed communication ----
-run mpi 2 "$study" --layout 1x2 --points 1x2 --sequence 16 -w 2 --min-steps 12 --max-steps 12 --check=off --out e.h5
+six=(--sequence 16 -w 1 --min-steps 6 --max-steps 6 --block 3)
+run mpi 2 "$study" --layout 1x2 --points 1x2 "${six[@]}" --check=off --out e.h5
 expect_exit 0
-run mpi 2 "$study" --layout 1x2 --points 1x2 --sequence 16 -w 2 --min-steps 12 --max-steps 12 --check=off --test-delay 200ms --out f.h5
+run mpi 2 "$study" --layout 1x2 --points 1x2 "${six[@]}" --check=off --test-delay 200ms --out f.h5
 expect_exit 0
 for measure in stall interval counterfactual; do
     before=$(column exposed_${measure}_ms e.h5) after=$(column exposed_${measure}_ms f.h5)
@@ -120,7 +121,7 @@ run "$report" g.h5
 expect_stdout "made again from the generator"
 
 # ---- an unsettled point is no error unless asked for ----
-run mpi 1 "$study" --layout 1x1 "${quick[@]}" --settle 0% --require-settled --check=off --out h.h5
+run mpirun --bind-to none --mca odls_base_sigkill_timeout 0 -np 1 "$study" --layout 1x1 "${quick[@]}" --settle 0% --require-settled --check=off --out h.h5
 expect_exit 9
 check "and is kept" test "$(column n_iter h.h5)" = 5
 

@@ -66,19 +66,21 @@ __device__ inline void fill_own(const grad_block &b, const tensor_map *x, const 
     copy_rows<OWN, D>(b.own + OWN * D, y, first, head, (int)blockIdx.z, b.here);
 }
 
-/* ---- queries ---- */
-
-/* Tile i of keys, from `from` on: k, v. By one thread. */
+/* Tile i of two that pass by, rows from `from` on of a head, and where `more` bytes are to arrive, too. By
+ * one thread. */
 template <int D>
-__device__ inline void fill_keys(const grad_block &b, const grad_maps &maps, int i, int kv,
-                                 int from)
+__device__ inline uint64_t *fill_pair(const grad_block &b, const tensor_map *x, const tensor_map *y,
+                                      int i, int head, int from, int more)
 {
     const int TILE = grad_tiles<D>::TILE;
     bf16 *tile = b.stage + i % 2 * 2 * TILE;
-    uint64_t *arrived = slot_fill(b.passing, i, 2 * TILE * 2);
-    copy_rows<TILE_ROWS, D>(tile, &maps.k, from, kv, (int)blockIdx.z, arrived);
-    copy_rows<TILE_ROWS, D>(tile + TILE, &maps.v, from, kv, (int)blockIdx.z, arrived);
+    uint64_t *arrived = slot_fill(b.passing, i, 2 * TILE * 2 + more);
+    copy_rows<TILE_ROWS, D>(tile, x, from, head, (int)blockIdx.z, arrived);
+    copy_rows<TILE_ROWS, D>(tile + TILE, y, from, head, (int)blockIdx.z, arrived);
+    return arrived;
 }
+
+/* ---- queries ---- */
 
 /* Of eight neighbours, at 16 bytes. */
 __device__ inline float product_of_8(const bf16 *a, const bf16 *b)
@@ -133,7 +135,7 @@ __global__ void __launch_bounds__(WARPGROUP, grad_tiles<D>::QUERY_BLOCKS)
 
     if (threadIdx.x == 0) {
         fill_own<D>(b, &maps.q, &maps.dout, first, h);
-        fill_keys<D>(b, maps, 0, kv, 0);
+        fill_pair<D>(b, &maps.k, &maps.v, 0, kv, 0, 0);
     }
     __syncthreads();
     rows_of_lane<D>(a, rows, h, query + lane / 4, lse, delta);
@@ -142,7 +144,7 @@ __global__ void __launch_bounds__(WARPGROUP, grad_tiles<D>::QUERY_BLOCKS)
     for (int i = 0, from = 0; from < end; i++, from += TILE_ROWS) {
         const bf16 *k = b.stage + i % 2 * 2 * TILE, *v = k + TILE;
         if (threadIdx.x == 0 && from + TILE_ROWS < end)
-            fill_keys<D>(b, maps, i + 1, kv, from + TILE_ROWS);
+            fill_pair<D>(b, &maps.k, &maps.v, i + 1, kv, from + TILE_ROWS, 0);
         __syncwarp(); /* together again, as products want a warp */
         slot_wait(b.passing, i);
         wgmma_hold(s);
@@ -180,13 +182,9 @@ __device__ inline void fill_queries(const grad_block &b, const grad_maps &maps,
                                     const attention<bf16> &a, const grad_rows &rows, int i, int h,
                                     int from)
 {
-    const int TILE = grad_tiles<D>::TILE;
-    bf16 *tile = b.stage + i % 2 * 2 * TILE;
+    uint64_t *arrived = fill_pair<D>(b, &maps.q, &maps.dout, i, h, from, 2 * ROW_BYTES);
     float *stage = b.rows + i % 2 * 2 * TILE_ROWS;
-    uint64_t *arrived = slot_fill(b.passing, i, 2 * TILE * 2 + 2 * ROW_BYTES);
     int64_t row = padded_row(rows, a, h) + from;
-    copy_rows<TILE_ROWS, D>(tile, &maps.q, from, h, (int)blockIdx.z, arrived);
-    copy_rows<TILE_ROWS, D>(tile + TILE, &maps.dout, from, h, (int)blockIdx.z, arrived);
     copy_bytes(stage, rows.lse + row, ROW_BYTES, arrived);
     copy_bytes(stage + TILE_ROWS, rows.delta + row, ROW_BYTES, arrived);
 }

@@ -156,8 +156,17 @@ void tensor_column(struct build *b, struct tensor x, int w, int bias, struct ten
     }
 }
 
-/* dx first, so that its reduction runs beside the product that makes dW; x is gathered beside the
- * product that makes dx. */
+static void column_weights_grad(struct build *b, struct tensor dy, struct tensor x, int w, int bias,
+                                int64_t n_valid)
+{
+    if (!b->later)
+        weight_grad(b, dy, x, w, n_valid);
+    if (bias >= 0)
+        build_finished(b, bias, build_bias_grad(b, dy, bias, b->rows, b->plan->tensors[bias].rows));
+}
+
+/* Under tp dx first, so that its reduction runs beside the product that makes dW; x is gathered beside
+ * the product that makes dx. Else dW first: its reduction begins earlier, and dx may lie where x was. */
 void tensor_column_grad(struct build *b, struct tensor dy, struct tensor x, int w, int bias,
                         struct tensor dx, int64_t n_valid)
 {
@@ -170,6 +179,8 @@ void tensor_column_grad(struct build *b, struct tensor dy, struct tensor x, int 
         x = b->gathered;
     else if (!b->later)
         x = start_gather(b, x, gathered);
+    if (b->tp == 1)
+        column_weights_grad(b, dy, x, w, bias, n_valid);
     for (int chunk = 0; chunk <= last_chunk(b); chunk++) {
         product_rows(b, dy, w, false, part, n_valid, no_tensor, chunk);
         reduced[chunk] = b->tp > 1 ? reduce_rows(b, part, dx, chunk) : -1;
@@ -177,10 +188,8 @@ void tensor_column_grad(struct build *b, struct tensor dy, struct tensor x, int 
             build_await(b, reduced[chunk]);
     }
     build_await(b, gathered[last_chunk(b)]);
-    if (!b->later)
-        weight_grad(b, dy, x, w, n_valid);
-    if (bias >= 0)
-        build_finished(b, bias, build_bias_grad(b, dy, bias, b->rows, b->plan->tensors[bias].rows));
+    if (b->tp > 1)
+        column_weights_grad(b, dy, x, w, bias, n_valid);
     build_await(b, reduced[last_chunk(b)]);
 }
 

@@ -35,11 +35,20 @@ out:
 
 /* ---- times ---- */
 
+/* Steps of a block that takes so long, when one takes `pace` ms (0: not known); two have a time between
+ * their ends. */
+static int block_steps(const struct execute *e, double seconds, double pace)
+{
+    int most = e->max_steps < STEPS ? e->max_steps : STEPS;
+    double fit = pace > 0 ? fmax(ceil(seconds * 1e3 / pace), 1) + 1 : most;
+    return fit < most ? (int)fit : most;
+}
+
 /* A block's time between ends of steps, of the slowest rank; one step alone has only its own. */
-static double block_ms(struct execute *e, enum variant variant, int *steps, const void *comm)
+static double block_ms(struct execute *e, enum variant variant, int n, int *steps, const void *comm)
 {
     struct execute_samples samples;
-    int n = e->max_steps < STEPS ? e->max_steps : STEPS, first = n > 1 ? 0 : -1;
+    int first = n > 1 ? 0 : -1;
     execute_block(e, variant, 0, n, -1, &samples);
     int64_t begin = first < 0 ? samples.step[0].start_ns : samples.step[0].end_ns;
     double ms = (double)(samples.step[n - 1].end_ns - begin) / 1e6;
@@ -50,21 +59,22 @@ static double block_ms(struct execute *e, enum variant variant, int *steps, cons
 }
 
 /* ms a step of blocks of full steps, at least one, until they have taken so long on all ranks. */
-static double full_ms(struct execute *e, double seconds, int *steps, const void *comm)
+static double full_ms(struct execute *e, double seconds, double pace, int *steps, const void *comm)
 {
+    const int block = block_steps(e, seconds, pace);
     double ms = 0;
     *steps = 0;
     do {
         int n;
-        ms += block_ms(e, VARIANT_FULL, &n, comm);
+        ms += block_ms(e, VARIANT_FULL, block, &n, comm);
         *steps += n;
     } while (ms < seconds * 1e3);
     return ms / *steps;
 }
 
 /* Connections are made in the first calls, and a processor that has rested is fast for a while. */
-static int try_row(struct execute *e, const struct execute_config *config, struct tune_row *row,
-                   double seconds)
+static int try_row(const struct tune *t, struct execute *e, const struct execute_config *config,
+                   struct tune_row *row)
 {
     int rc = 0, n;
     watchdog_at("tune communicators", row->setup.max_ctas, enrolment_names[row->setup.enrolment]);
@@ -73,9 +83,10 @@ static int try_row(struct execute *e, const struct execute_config *config, struc
         fail_clear();
         goto out;
     }
-    full_ms(e, seconds * lead_share, &n, config->parent);
-    row->step_ms = full_ms(e, seconds, &row->steps, config->parent);
-    row->alone_ms = block_ms(e, VARIANT_COMM, &n, config->parent);
+    full_ms(e, t->each_s * lead_share, t->pace_ms, &n, config->parent);
+    row->step_ms = full_ms(e, t->each_s, t->pace_ms, &row->steps, config->parent);
+    row->alone_ms =
+        block_ms(e, VARIANT_COMM, block_steps(e, t->each_s, t->pace_ms), &n, config->parent);
     row->alone_ms /= n;
 out:
     return rc;
@@ -97,7 +108,7 @@ static int try_next(struct tune *t, struct execute *e, const struct execute_conf
     struct tune_row *row = &t->row[t->n];
     *row = (struct tune_row){.setup = setup, .beside = beside};
     row->setup.enrolment = enrolment;
-    int rc = try_row(e, config, row, t->each_s);
+    int rc = try_row(t, e, config, row);
     t->n++;
     return rc;
 }
@@ -147,7 +158,7 @@ int tune_comms(struct tune *out, struct execute *e, const struct execute_config 
         return 0;
     execute_graph_close(e); /* its communicators are to be made like the others */
     execute_reset(e, seed);
-    full_ms(e, seconds * heat_share, &steps, config->parent);
+    out->pace_ms = full_ms(e, seconds * heat_share, 0, &steps, config->parent);
     for (int how = ENROL_NOTHING; how < COMM_ENROLMENTS; how++)
         TRY(try_next(out, e, config, (enum comm_enrolment)how, own, false));
     enum comm_enrolment how = out->row[best(out, 0)].setup.enrolment;

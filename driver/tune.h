@@ -39,6 +39,7 @@ struct tune {
         [TUNE_ROWS]; /* the first: the library's own way; behind the candidates: it, the favourite, it ... */
     int chosen;
     double each_s;  /* of timed full steps, each row */
+    double pace_ms; /* of a full step before the first row */
     double seconds; /* that all of it took */
 };
 

@@ -83,7 +83,9 @@ void stats_launches_interval(const struct stats_series *series, int launches, do
 
 /*
  * The ratio of two such means. `paired`: num[i] and den[i] are the same launch (both arrays have
- * n_num = n_den entries) and the ratio is taken inside each replicate.
+ * n_num = n_den entries) and the ratio is taken inside each replicate, its t interval over the
+ * launches' own ratios. Else t is Welch's, over the launches of both sides; where one side has fewer
+ * than three it is taken to vary as the other does.
  */
 void stats_launches_ratio(const struct stats_series *num, int n_num, const struct stats_series *den,
                           int n_den, bool paired, double level, uint64_t seed,

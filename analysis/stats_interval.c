@@ -184,16 +184,26 @@ static void widen_by_resamples(struct stats_interval *out, double *draws, double
              draws[(int)ceil((1.0 - tail) * (RESAMPLES - 1))]);
 }
 
-/* Launches as samples: t on the logarithms of values that belong together. */
-static void widen_by_launches(struct stats_interval *out, const double *values, int n, double level)
+static void widen_by_reach(struct stats_interval *out, double reach)
+{
+    widen_by(out, out->value * exp(-reach), out->value * exp(reach));
+}
+
+/* Of the logarithms of n values. */
+static double log_variance(const double *values, int n)
 {
     double sum = 0.0, squares = 0.0;
     for (int i = 0; i < n; i++)
         sum += log(values[i]) / n;
     for (int i = 0; i < n; i++)
         squares += pow(log(values[i]) - sum, 2);
-    double reach = t_value(level, n - 1) * sqrt(squares / (n - 1) / n);
-    widen_by(out, out->value * exp(-reach), out->value * exp(reach));
+    return squares / (n - 1);
+}
+
+/* Launches as samples: t on the logarithms of values that belong together. */
+static void widen_by_launches(struct stats_interval *out, const double *values, int n, double level)
+{
+    widen_by_reach(out, t_value(level, n - 1) * sqrt(log_variance(values, n) / n));
 }
 
 void stats_launches_interval(const struct stats_series *series, int launches, double level,
@@ -235,16 +245,12 @@ static void widen_by_errors(struct stats_interval *out, const struct side *num,
     double v_den = side_variance(den, &f_den) / pow(side_mean(den), 2);
     double v = v_num + v_den;
     double freedom = v > 0.0 ? v * v / (v_num * v_num / f_num + v_den * v_den / f_den) : 1e6;
-    double reach = t_value(level, freedom) * sqrt(v);
-    widen_by(out, out->value * exp(-reach), out->value * exp(reach));
+    widen_by_reach(out, t_value(level, freedom) * sqrt(v));
 }
 
-static void ratio_interval(const struct side *num, const struct side *den, bool paired,
-                           double level, uint64_t seed, struct stats_interval *out)
+static void widen_by_steps(struct stats_interval *out, const struct side *num,
+                           const struct side *den, bool paired, double level, uint64_t seed)
 {
-    out->value = side_mean(num) / side_mean(den);
-    if (side_count(num) <= num->n || side_count(den) <= den->n)
-        return;
     widen_by_errors(out, num, den, level);
     double *draws = must_alloc(RESAMPLES, sizeof *draws);
     gsl_rng *rng = rng_open(seed);
@@ -254,13 +260,55 @@ static void ratio_interval(const struct side *num, const struct side *den, bool 
     gsl_rng_free(rng);
     widen_by_resamples(out, draws, level);
     free(draws);
-    if (!paired || num->n < 3)
-        return;
+}
+
+/* The ratio inside each launch. */
+static void widen_by_pairs(struct stats_interval *out, const struct side *num,
+                           const struct side *den, double level)
+{
     double *ratios = must_alloc((size_t)num->n, sizeof *ratios);
     for (int i = 0; i < num->n; i++)
         ratios[i] = num->samples[i].mean / den->samples[i].mean;
     widen_by_launches(out, ratios, num->n, level);
     free(ratios);
+}
+
+/* Of the logarithm of one launch's mean. */
+static double side_spread(const struct side *side)
+{
+    double *means = must_alloc((size_t)side->n, sizeof *means);
+    for (int i = 0; i < side->n; i++)
+        means[i] = side->samples[i].mean;
+    double spread = log_variance(means, side->n);
+    free(means);
+    return spread;
+}
+
+/*
+ * No launch in common: both means vary, each as launches of its side do (Welch, Satterthwaite). One
+ * launch does not say how launches vary, and two hardly do: such a side takes the other's spread.
+ */
+static void widen_by_sides(struct stats_interval *out, const struct side *num,
+                           const struct side *den, double level)
+{
+    const struct side *of_num = num->n >= 3 ? num : den, *of_den = den->n >= 3 ? den : num;
+    double v_num = side_spread(of_num) / num->n, v_den = side_spread(of_den) / den->n;
+    double v = v_num + v_den, freedom = of_num->n - 1;
+    if (of_num != of_den && v > 0.0)
+        freedom = v * v / (v_num * v_num / (num->n - 1) + v_den * v_den / (den->n - 1));
+    widen_by_reach(out, t_value(level, freedom) * sqrt(v));
+}
+
+static void ratio_interval(const struct side *num, const struct side *den, bool paired,
+                           double level, uint64_t seed, struct stats_interval *out)
+{
+    out->value = side_mean(num) / side_mean(den);
+    if (side_count(num) > num->n && side_count(den) > den->n)
+        widen_by_steps(out, num, den, paired, level, seed);
+    if (paired && num->n >= 3)
+        widen_by_pairs(out, num, den, level);
+    else if (!paired && (num->n >= 3 || den->n >= 3))
+        widen_by_sides(out, num, den, level);
 }
 
 void stats_launches_ratio(const struct stats_series *num, int n_num, const struct stats_series *den,

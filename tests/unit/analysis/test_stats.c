@@ -208,6 +208,52 @@ static void test_launches(void)
     CHECK(covered >= 920 && alone < 500 && paired >= 900);
 }
 
+/* How often the interval of a ratio of two means of launches that no side shares holds the truth. */
+static double unpaired_share(int n_num, int n_den)
+{
+    enum { LAUNCHES = 5, STEPS = 40 };
+    static double x[2 * LAUNCHES][STEPS];
+    struct stats_series series[2 * LAUNCHES];
+    int covered = 0;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        struct stats_interval ratio;
+        for (uint64_t i = 0; i < (uint64_t)(n_num + n_den); i++) {
+            double shift = 1 + 0.02 * (double)rng_normal(rng_key(seed, "apart"), i);
+            ar1(x[i], STEPS, 0.5, 100 * shift, 0.5, rng_key(seed + i * SEEDS, "steps"));
+            series[i] = (struct stats_series){x[i], STEPS};
+        }
+        stats_launches_ratio(series, n_num, series + n_num, n_den, false, 0.95, seed, &ratio);
+        covered += ratio.low <= 1 && 1 <= ratio.high;
+    }
+    printf("# %d launches over %d others: covered %.1f %%\n", n_num, n_den,
+           100.0 * covered / SEEDS);
+    return (double)covered / SEEDS;
+}
+
+/* Two jobs have no launch in common, and both their means vary between launches. */
+static void test_unpaired_ratio(void)
+{
+    CHECK(unpaired_share(3, 3) >= 0.92);
+    CHECK(unpaired_share(5, 5) >= 0.92);
+    CHECK(unpaired_share(3, 1) >= 0.92);
+    CHECK(unpaired_share(2, 4) >= 0.92);
+    /* By hand, launches of one value: log spreads 0.02 and 0.04, Welch's freedom 50 / 17, t 3.2206. */
+    const double a[] = {100 * exp(-0.02), 100, 100 * exp(0.02)};
+    const double b[] = {exp(-0.04), 1, exp(0.04)};
+    struct stats_series num[3], den[3];
+    struct stats_interval ratio;
+    for (int i = 0; i < 3; i++) {
+        num[i] = (struct stats_series){&a[i], 1};
+        den[i] = (struct stats_series){&b[i], 1};
+    }
+    stats_launches_ratio(num, 3, den, 3, false, 0.95, 1, &ratio);
+    CHECK_NEAR(log(ratio.high / ratio.value), 3.2206 * sqrt(0.002 / 3), 1e-4);
+    stats_launches_ratio(num, 3, den, 1, false, 0.95, 1, &ratio); /* t of 2 */
+    CHECK_NEAR(log(ratio.value / ratio.low), 4.3026527 * 0.02 * sqrt(1.0 / 3 + 1), 1e-6);
+    stats_launches_ratio(num, 2, den, 2, false, 0.95, 1, &ratio);
+    CHECK(isnan(ratio.low) && isnan(ratio.high));
+}
+
 static double share_found(double phi, int n, bool heavy)
 {
     double x[N];
@@ -280,6 +326,7 @@ int main(void)
     test_mean_interval_edges();
     test_ratio();
     test_launches();
+    test_unpaired_ratio();
     test_no_warm_up();
     test_planted_warm_up();
     return test_end();

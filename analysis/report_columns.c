@@ -9,56 +9,15 @@
 #include "analysis/report_energy.h"
 #include "analysis/report_energy_steps.h"
 #include "analysis/report_goodput.h"
+#include "analysis/report_means.h"
 #include "analysis/report_pace.h"
 #include "analysis/report_proof.h"
 #include "analysis/report_work.h"
 
-static double graph_period_ns(const struct account *a)
-{
-    const struct account_series *graph = &a->series[ACCOUNT_GRAPH];
-    return stats_mean(graph->period_ns, graph->n); /* NaN of none */
-}
-
-/* Figures of one run, averaged by scaling_mean. */
-#define FIGURE(name, expression)                                                                   \
-    static double name(const struct account *a)                                                    \
-    {                                                                                              \
-        return (expression) / 1e6;                                                                 \
-    }
-FIGURE(elided_ms, a->series[ACCOUNT_COMPUTE].term_ns[TERM_STEP])
-FIGURE(comm_ms, a->series[ACCOUNT_COMM].term_ns[TERM_STEP])
-FIGURE(difference_ms, a->difference_ns.value)
-FIGURE(counterfactual_ms, a->counterfactual_ns.value)
-FIGURE(slowdown_ms, a->slowdown_ns.value)
-FIGURE(disagreement_ms, a->disagreement_ns.value)
-FIGURE(disagreement_lo_ms, a->disagreement_ns.low)
-FIGURE(disagreement_hi_ms, a->disagreement_ns.high)
-FIGURE(stall_ms, a->stall_ns)
-FIGURE(interval_ms, a->interval_ns)
-FIGURE(step_term_ms, a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_STEP])
-FIGURE(compute_term_ms, a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_COMPUTE])
-FIGURE(input_term_ms, a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_INPUT])
-FIGURE(stall_term_ms, a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_STALL])
-FIGURE(idle_term_ms, a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_IDLE])
-FIGURE(stamps_term_ms, a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_STAMPS])
-FIGURE(residual_term_ms, a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_RESIDUAL])
-FIGURE(residual_worst_pct, a->worst_residual_share * 1e8)
-FIGURE(aa_ratio, a->aa_ratio.value * 1e6)
-FIGURE(aa_ratio_lo, a->aa_ratio.low * 1e6)
-FIGURE(aa_ratio_hi, a->aa_ratio.high * 1e6)
-FIGURE(host_ratio, a->host_ratio.value * 1e6)
-FIGURE(host_ratio_lo, a->host_ratio.low * 1e6)
-FIGURE(host_ratio_hi, a->host_ratio.high * 1e6)
-FIGURE(graph_step_ms, graph_period_ns(a))
-FIGURE(graph_submit_us, a->series[ACCOUNT_GRAPH].term_ns[TERM_HOST] * 1e3)
-FIGURE(stamps_ratio, a->stamps_ratio.value * 1e6)
-FIGURE(stamps_ratio_lo, a->stamps_ratio.low * 1e6)
-FIGURE(stamps_ratio_hi, a->stamps_ratio.high * 1e6)
-
 static double hidden_pct(const struct scaling_row *row)
 {
-    double comm = scaling_mean(row, comm_ms);
-    return comm > 0.0 ? 100.0 * (1.0 - scaling_mean(row, difference_ms) / comm) : (double)NAN;
+    double comm = mean_comm_ms(row);
+    return comm > 0.0 ? 100.0 * (1.0 - mean_difference_ms(row) / comm) : (double)NAN;
 }
 
 static double axis_ms(const struct scaling_row *row, const char *name)
@@ -108,16 +67,13 @@ static int64_t ckpt_accurate(const struct scaling_row *row)
     return c.n_modes > 0 ? c.mode[0].overlaps == 0 : REPORT_UNKNOWN;
 }
 
-/* Without a pipeline there is no bubble; with one, it takes ops that were timed. */
-#define OF_PIPELINE(value) (p->replay_ms > 0 ? (value) : (double)NAN)
-static double bubble_ms(const struct point_row *p)
+/* The worst of its launches; of a timed device only. */
+static double late_most_ms(const struct scaling_row *row)
 {
-    return p->pp == 1 ? 0.0 : OF_PIPELINE(p->bubble_ms);
-}
-
-static double timed_or_nan(const struct point_row *p, double value)
-{
-    return p->topology[0] != '\0' ? value : (double)NAN;
+    double most = NAN;
+    for (int i = 0; i < row->n_used && row->point->topology[0] != '\0'; i++)
+        most = fmax(most, row->runs[i].account.record->point.late_most_ms);
+    return most;
 }
 
 static int64_t base_ranks(const struct report *r, const struct scaling_ratio *ratio)
@@ -160,7 +116,7 @@ static struct energy_step step_energy(const struct scaling_row *row)
     return e.kind[e.full];
 }
 
-#define MEAN(figure) scaling_mean(row, figure)
+#define MEAN(figure) mean_##figure(row)
 #define UNMEASURED ((double)NAN)
 
 /* X(kind, name, value); `r` is the report, `row` the row, `p` its point. */
@@ -198,7 +154,7 @@ static struct energy_step step_energy(const struct scaling_row *row)
     X(REAL, pp_ms, axis_ms(row, "pp"))                                                             \
     X(REAL, cp_ms, axis_ms(row, "cp"))                                                             \
     X(REAL, ep_ms, axis_ms(row, "ep"))                                                             \
-    X(REAL, bubble_ms, bubble_ms(p))                                                               \
+    X(REAL, bubble_ms, MEAN(bubble_ms))                                                            \
     X(REAL, residual_ms, MEAN(residual_term_ms))                                                   \
     X(REAL, speedup, row->speedup.ratio.value)                                                     \
     X(REAL, efficiency_pct, 100.0 * row->efficiency.ratio.value)                                   \
@@ -229,9 +185,9 @@ static struct energy_step step_energy(const struct scaling_row *row)
     X(TEXT, device, p->device)                                                                     \
     X(TEXT, comm, p->comm)                                                                         \
     X(TEXT, topology, p->topology)                                                                 \
-    X(REAL, critical_ms, timed_or_nan(p, p->critical_ms))                                          \
-    X(REAL, late_ms, timed_or_nan(p, p->late_ms))                                                  \
-    X(REAL, late_most_ms, timed_or_nan(p, p->late_most_ms))                                        \
+    X(REAL, critical_ms, MEAN(critical_ms))                                                        \
+    X(REAL, late_ms, MEAN(late_ms))                                                                \
+    X(REAL, late_most_ms, late_most_ms(row))                                                       \
     X(TEXT, input, p->input)                                                                       \
     X(REAL, input_wait_ms, report_ms(worst_input(row).wait_ns))                                    \
     X(REAL, input_starved_pct, 100.0 * worst_input(row).starved_share)                             \
@@ -283,7 +239,7 @@ static struct energy_step step_energy(const struct scaling_row *row)
     X(REAL, throughput_factor, ttw(r, row).throughput)                                             \
     X(REAL, samples_factor, ttw(r, row).samples)                                                   \
     X(REAL, goodput_factor, ttw(r, row).goodput)                                                   \
-    X(TRUTH, unpaired, row->speedup.unpaired || row->eff_node.unpaired)                            \
+    X(TRUTH, unpaired, scaling_unpaired(row))                                                      \
     X(REAL, exposed_stall_ms, MEAN(stall_ms))                                                      \
     X(REAL, exposed_interval_ms, MEAN(interval_ms))                                                \
     X(REAL, exposed_counterfactual_ms, MEAN(counterfactual_ms))                                    \
@@ -330,15 +286,15 @@ static struct energy_step step_energy(const struct scaling_row *row)
     X(INTEGER, slowest_rank, or_unknown(report_slowest(row)->account.slowest))                     \
     X(REAL, slowest_pct, 100.0 * report_slowest(row)->account.slowest_share)                       \
     X(REAL, slowest_mads, report_slowest(row)->account.slowest_mads)                               \
-    X(REAL, initial_loss, p->initial_loss)                                                         \
-    X(REAL, final_loss, p->final_loss)                                                             \
+    X(REAL, initial_loss, MEAN(initial_loss))                                                      \
+    X(REAL, final_loss, MEAN(final_loss))                                                          \
     X(INTEGER, process_peak_bytes, or_unknown(report_peak_bytes(row)))                             \
-    X(REAL, gate_s, p->gate_s)                                                                     \
-    X(REAL, setup_s, p->setup_s)                                                                   \
-    X(REAL, init_s, p->init_s)                                                                     \
-    X(REAL, prove_s, p->prove_s)                                                                   \
-    X(REAL, warm_up_s, p->warm_up_s)                                                               \
-    X(REAL, timed_s, p->timed_s)                                                                   \
+    X(REAL, gate_s, MEAN(gate_s))                                                                  \
+    X(REAL, setup_s, MEAN(setup_s))                                                                \
+    X(REAL, init_s, MEAN(init_s))                                                                  \
+    X(REAL, prove_s, MEAN(prove_s))                                                                \
+    X(REAL, warm_up_s, MEAN(warm_up_s))                                                            \
+    X(REAL, timed_s, MEAN(timed_s))                                                                \
     X(REAL, joules_per_token, report_energy(row).joules_per_token.value)                           \
     X(REAL, joules_per_token_lo, report_energy(row).joules_per_token.low)                          \
     X(REAL, joules_per_token_hi, report_energy(row).joules_per_token.high)                         \
@@ -362,12 +318,12 @@ static struct energy_step step_energy(const struct scaling_row *row)
     X(TEXT, cp_kind, p->cp_kind)                                                                   \
     X(TEXT, schedule, p->schedule)                                                                 \
     X(INTEGER, virtual_stages, p->virtual_stages)                                                  \
-    X(REAL, replay_ms, OF_PIPELINE(p->replay_ms))                                                  \
-    X(REAL, bubble_step_pct, OF_PIPELINE(100.0 * p->bubble_ms / p->replay_ms))                     \
-    X(REAL, bubble_ideal_pct, OF_PIPELINE(100.0 * p->bubble_ideal))                                \
-    X(REAL, bubble_closed_pct, OF_PIPELINE(100.0 * p->bubble_closed))                              \
-    X(REAL, pp_transfer_ms, OF_PIPELINE(p->transfer_ms))                                           \
-    X(REAL, replay_moved_ms, OF_PIPELINE(p->replay_moved_ms))                                      \
+    X(REAL, replay_ms, MEAN(replay_ms))                                                            \
+    X(REAL, bubble_step_pct, MEAN(bubble_step_pct))                                                \
+    X(REAL, bubble_ideal_pct, MEAN(bubble_ideal_pct))                                              \
+    X(REAL, bubble_closed_pct, MEAN(bubble_closed_pct))                                            \
+    X(REAL, pp_transfer_ms, MEAN(pp_transfer_ms))                                                  \
+    X(REAL, replay_moved_ms, MEAN(replay_moved_ms))                                                \
     X(REAL, step_joules, step_energy(row).joules.value)                                            \
     X(REAL, step_joules_lo, step_energy(row).joules.low)                                           \
     X(REAL, step_joules_hi, step_energy(row).joules.high)                                          \

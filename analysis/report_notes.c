@@ -127,12 +127,6 @@ static bool is_unsettled(const struct scaling_row *row)
     return strcmp(report_status(row), "unsettled") == 0;
 }
 
-static bool is_unpaired(const struct scaling_row *row)
-{
-    return row->speedup.unpaired || row->eff_device.unpaired || row->eff_node.unpaired ||
-           row->incremental.unpaired;
-}
-
 static bool is_one_block(const struct scaling_row *row)
 {
     return row->step_ns.n > 0 && isnan(row->runs[0].account.aa_ratio.value);
@@ -158,7 +152,7 @@ static void about_points(struct notes *notes, const struct scaling *s)
     list_points(list, sizeof list, s, is_one_block);
     if (list[0] != '\0')
         note(notes, "one block of full steps (%s): nothing says how noisy these points are", list);
-    list_points(list, sizeof list, s, is_unpaired);
+    list_points(list, sizeof list, s, scaling_unpaired);
     if (list[0] != '\0')
         note(notes, "unpaired ratios (%s): marked u; their two sides share no launch", list);
 }

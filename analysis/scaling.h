@@ -92,6 +92,9 @@ void scaling_release(struct scaling *scaling);
 bool scaling_opens_shape(const struct scaling *scaling, int first);
 bool scaling_has_shape(const struct scaling_row *row, int set, int ranks_per_node);
 
+/* Whether a ratio of `row`, whichever, has two sides that share no launch. */
+bool scaling_unpaired(const struct scaling_row *row);
+
 /* Whether one of the used runs of `row` is of the launch of `run`. */
 bool scaling_shares(const struct scaling_row *row, const struct scaling_run *run);
 

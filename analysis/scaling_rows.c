@@ -33,6 +33,16 @@ double scaling_mean(const struct scaling_row *row, double (*figure)(const struct
     return n > 0 ? sum / n : (double)NAN;
 }
 
+bool scaling_unpaired(const struct scaling_row *row)
+{
+    const struct scaling_ratio *all[] = {&row->speedup,  &row->efficiency,  &row->eff_device,
+                                         &row->eff_node, &row->incremental, &row->eff_loaded};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i]->unpaired)
+            return true;
+    return false;
+}
+
 bool scaling_has_shape(const struct scaling_row *row, int set, int ranks_per_node)
 {
     const struct point_row *p = row->point;

@@ -198,6 +198,37 @@ static void test_values(void)
     study_release(&s);
 }
 
+/* What adds up in each launch adds up in the row: the bubble of both, not that of the first. */
+static void test_means_of_launches(void)
+{
+    struct study s;
+    study_init(&s, false);
+    scaling_release(&s.scaling);
+    record_point_release(&s.file.points[1]);
+    make_point(&s.file.points[1], 2, 4, 1);
+    for (int i = 1; i < 3; i++) {
+        struct point_row *p = &s.file.points[i].point;
+        p->launch = 2 - i;
+        p->pp = 2;
+        p->replay_ms = 10.0;
+        p->bubble_ms = i;
+        p->late_most_ms = p->gate_s = i;
+    }
+    CHECK_EQ(scaling_init(&s.scaling, s.list, 1, 1), 0);
+    CHECK_EQ(s.scaling.n_rows, 2);
+    CHECK_EQ(value_of(&s, 1, "launches").integer, 2);
+    CHECK_NEAR(real_of(&s, 1, "bubble_ms"), 1.5, 1e-12);
+    CHECK_NEAR(real_of(&s, 1, "bubble_step_pct"), 15, 1e-12);
+    CHECK_NEAR(real_of(&s, 1, "wait_ms"),
+               real_of(&s, 1, "exposed_ms") - real_of(&s, 1, "slowdown_ms") - 1.5, 1e-9);
+    CHECK_NEAR(real_of(&s, 1, "gate_s"), 1.5, 1e-12);
+    CHECK(isnan(real_of(&s, 1, "late_most_ms")) && isnan(real_of(&s, 0, "replay_ms")));
+    for (int i = 1; i < 3; i++)
+        strcpy(s.file.points[i].point.topology, "node");
+    CHECK_NEAR(real_of(&s, 1, "late_most_ms"), 2, 1e-12); /* the worst, not a mean */
+    study_release(&s);
+}
+
 static void test_csv(void)
 {
     struct study s;
@@ -416,6 +447,7 @@ int main(int argc, char **argv)
         return write_file(argv[2], argv[3]);
     test_names();
     test_values();
+    test_means_of_launches();
     test_csv();
     test_json();
     test_text();

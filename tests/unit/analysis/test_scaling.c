@@ -274,6 +274,18 @@ static void test_unpaired(void)
     CHECK_EQ(c.scaling.n_rows, 2);
     CHECK(!row_of(&c, 2, 1)->speedup.unpaired);
     CHECK_EQ(row_of(&c, 1, 1)->n_used, 2);
+    CHECK(!scaling_unpaired(row_of(&c, 2, 1)));
+    release(&c);
+    c = (struct curve){.n_files = 1};
+    add_shape(&c.files[0], 1, 1);
+    add_shape(&c.files[0], 2, 1);
+    add_shape(&c.files[0], 4, 1);
+    add_shape(&c.files[0], 1, 1);
+    c.files[0].points[2].point.launch = c.files[0].points[3].point.launch = 1;
+    c.files[0].points[3].point.point = 0;
+    CHECK_EQ(analyse(&c), 0); /* the base is in both launches, the point before in one */
+    CHECK(!row_of(&c, 4, 1)->speedup.unpaired && row_of(&c, 4, 1)->incremental.unpaired);
+    CHECK(scaling_unpaired(row_of(&c, 4, 1)) && !scaling_unpaired(row_of(&c, 2, 1)));
     release(&c);
 }
 

@@ -198,6 +198,16 @@ void audit_of_point(struct audit *out, const struct record_point *point, uint64_
     }
 }
 
+/* Nothing where no step ran without stamps. */
+static void say_bare(char *text, size_t size, const struct stats_interval *ratio)
+{
+    if (isfinite(ratio->low) && isfinite(ratio->high))
+        snprintf(text, size, ", bare / without stamps %.4f (%.4f to %.4f)", ratio->value,
+                 ratio->low, ratio->high);
+    else if (isfinite(ratio->value))
+        snprintf(text, size, ", bare / without stamps %.4f, without an interval", ratio->value);
+}
+
 bool audit_sentence(char *text, size_t size, const struct record_point *point)
 {
     struct audit a;
@@ -219,12 +229,15 @@ bool audit_sentence(char *text, size_t size, const struct record_point *point)
                                  a.rank, a.steps, 100.0 * a.off);
     if (a.lost > 0 && used < size)
         used += (size_t)snprintf(text + used, size - used, "%" PRId64 " records lost; ", a.lost);
+    if (isfinite(a.quiet_ns[AUDIT_COMPUTE]) && used < size)
+        used += (size_t)snprintf(text + used, size - used,
+                                 "compute busy %.3f ms by stamps without the profiler; ",
+                                 a.quiet_ns[AUDIT_COMPUTE] / 1e6);
     if (used < size)
-        snprintf(
-            text + used, size - used,
-            "compute busy %.3f ms by stamps without the profiler; audited / bare %.4f, every op "
-            "stamped / bare %.4f, bare / without stamps %.4f (%.4f to %.4f)",
-            a.quiet_ns[AUDIT_COMPUTE] / 1e6, a.audit_ratio.value, a.instrumented_ratio.value,
-            a.bare_ratio.value, a.bare_ratio.low, a.bare_ratio.high);
+        used += (size_t)snprintf(text + used, size - used,
+                                 "audited / bare %.4f, every op stamped / bare %.4f",
+                                 a.audit_ratio.value, a.instrumented_ratio.value);
+    if (used < size)
+        say_bare(text + used, size - used, &a.bare_ratio);
     return true;
 }

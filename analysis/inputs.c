@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/report_key.h"
 #include "base/err.h"
 
 static const double waits_share = 0.01, steps_share = 0.05;
@@ -109,10 +110,11 @@ bool inputs_starved_sentence(char *text, size_t size, const struct record_point 
     if (!in.starved)
         return false;
     snprintf(text, size,
-             "STARVED (%dx%d, input %s): in %.0f %% of the steps some rank waits for samples for "
+             "STARVED (%dx%d%s, input %s): in %.0f %% of the steps some rank waits for samples for "
              "more than 1 %% of its step, %.3f ms of a step on average: this is the speed of the "
              "input, not of the machine",
-             p->nodes, p->ranks_per_node, p->input, 100.0 * in.starved_share, in.wait_ns / 1e6);
+             p->nodes, p->ranks_per_node, p->copies > 1 ? " loaded" : "", p->input,
+             100.0 * in.starved_share, in.wait_ns / 1e6);
     return true;
 }
 
@@ -182,18 +184,28 @@ static const char *meaning(const struct scaling_row *row, const struct scaling_r
            "apart";
 }
 
+/* In ms, with its sign; what is unknown is "-". */
+static const char *end_text(char text[32], double ns)
+{
+    if (isnan(ns))
+        return "-";
+    snprintf(text, 32, "%+.3f", ns / 1e6);
+    return text;
+}
+
 bool inputs_gap_sentence(char *text, size_t size, const struct scaling *s,
                          const struct scaling_row *row)
 {
     const struct scaling_row *base = inputs_base(s, row);
+    char key[REPORT_KEY], low[32], high[32];
     text[0] = '\0';
     if (base == NULL || !row->valid)
         return false;
     struct stats_interval gap = inputs_gap_ns(row, base);
     bool zero = !(gap.low > 0.0 || gap.high < 0.0);
-    snprintf(text, size, "input at %dx%d: %s - %s = %+.3f ms a step, interval %+.3f to %+.3f%s: %s",
-             row->point->nodes, row->point->ranks_per_node, row->point->input, base->point->input,
-             gap.value / 1e6, gap.low / 1e6, gap.high / 1e6, zero ? ", not told from 0" : "",
-             meaning(row, base, &gap));
+    report_key_text(key, s, row->point);
+    snprintf(text, size, "input at %s: %s - %s = %+.3f ms a step, interval %s to %s%s: %s", key,
+             row->point->input, base->point->input, gap.value / 1e6, end_text(low, gap.low),
+             end_text(high, gap.high), zero ? ", not told from 0" : "", meaning(row, base, &gap));
     return true;
 }

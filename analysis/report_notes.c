@@ -348,10 +348,10 @@ static void about_loaded(struct notes *notes, const struct scaling *s)
     for (int i = 0; i < s->n_rows; i++) {
         const struct scaling_row *row = &s->rows[i];
         const struct stats_interval *r = &row->eff_node.ratio;
-        char shape[32], ends[64] = "";
+        char shape[REPORT_KEY], ends[64] = "";
         if (row->point->copies <= 1 || isnan(r->value))
             continue;
-        notes_shape(shape, row->point);
+        report_key_text(shape, s, s->rows[row->eff_node.base].point);
         if (isfinite(r->low) && isfinite(r->high))
             snprintf(ends, sizeof ends, " (%.1f to %.1f)", 100.0 * r->low, 100.0 * r->high);
         bool told = r->low > 1.0 || r->high < 1.0;

@@ -509,6 +509,17 @@ static void test_audit(void)
     CHECK_EQ(a.steps, 0);
     CHECK(audit_sentence(text, sizeof text, &p));
     CHECK_HAS(text, "no records that fit its steps");
+    for (int64_t i = 0, seen = 0; i < p.audit.n;
+         i++) /* one step of them bounds nothing; none, no ratio */
+        if (strcmp(p.audit.rows[i].kind, "unstamped") == 0 && seen++ > 0)
+            strcpy(p.audit.rows[i].kind, "other");
+    CHECK(audit_sentence(text, sizeof text, &p));
+    CHECK_HAS(text, "bare / without stamps 1.2500, without an interval");
+    for (int64_t i = 0; i < p.audit.n; i++)
+        if (strcmp(p.audit.rows[i].kind, "unstamped") == 0)
+            strcpy(p.audit.rows[i].kind, "other");
+    CHECK(audit_sentence(text, sizeof text, &p));
+    CHECK(strstr(text, "nan") == NULL && strstr(text, "without stamps") == NULL);
     record_point_release(&p);
 }
 

@@ -118,6 +118,12 @@ static void test_gaps(void)
     rows[0].step_ns.low = 1e6;
     CHECK(inputs_gap_sentence(text, sizeof text, &s, &rows[0]));
     CHECK_HAS(text, "not told from 0");
+    rows[0].step_ns.low = NAN; /* so few steps that nothing bounds them from below */
+    CHECK(inputs_gap_sentence(text, sizeof text, &s, &rows[0]));
+    CHECK_HAS(text, "interval - to +2.500, not told from 0");
+    points[0].copies = points[2].copies = 2; /* which of the two, beside the point alone */
+    CHECK(inputs_gap_sentence(text, sizeof text, &s, &rows[0]));
+    CHECK_HAS(text, "input at 1x1 loaded: file:x - synthetic");
 }
 
 int main(void)

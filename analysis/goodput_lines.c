@@ -202,11 +202,8 @@ static void line_step_from(struct goodput_value *out, const struct goodput_line 
 
 static void line_tokens(struct goodput_value *out, const struct goodput_line *line)
 {
-    if (line->point)
-        out->real = line->point->run.tokens_per_s;
-    else
-        out->real =
-            line->choice->g.value * line->row->at.tokens_per_step / line->row->at.step.x.value;
+    out->real =
+        line->point ? line->point->run.tokens_per_s : goodput_plan_tokens(line->row, line->choice);
 }
 
 /* ---- the account of a run ---- */

@@ -151,6 +151,9 @@ static void note_costs(struct goodput_report *report, const struct goodput_plan 
             k->mode, k->storage.most, units_s(k->storage.most));
     if (at->cost.source == FROM_ASSUMED || at->complete.source == FROM_ASSUMED)
         note(report, "costs of saves are assumed: from options, not measured here");
+    if (at->step.source == FROM_CARRIED)
+        note(report, "steps of a size that was not measured are carried from the largest that was, "
+                     "too few for a forecast: good for counting steps, and tokens/s is not said");
     if (at->step.source == FROM_NONE)
         note(report, "steps of a size that was not measured are unknown: intervals are in seconds "
                      "there (--step-time)");

@@ -194,6 +194,13 @@ static double most_regret(const struct goodput_row *row)
     return has_range(row) ? most : (double)NAN;
 }
 
+double goodput_plan_tokens(const struct goodput_row *row, const struct goodput_choice *choice)
+{
+    if (row->at.step.source == FROM_CARRIED)
+        return NAN;
+    return choice->g.value * row->at.tokens_per_step / row->at.step.x.value;
+}
+
 static void make_row(struct goodput_row *row, const struct goodput_known *k,
                      const struct goodput_law *law, double nodes, const struct goodput_asked *asked)
 {
@@ -209,8 +216,7 @@ static void make_row(struct goodput_row *row, const struct goodput_known *k,
     add_others(row, k, asked);
     add_levels(row, &k->given);
     row->regret = most_regret(row);
-    row->tokens_per_s =
-        row->choices[row->best].g.value * row->at.tokens_per_step / row->at.step.x.value;
+    row->tokens_per_s = goodput_plan_tokens(row, &row->choices[row->best]);
 }
 
 void goodput_plan_make(struct goodput_plan *out, const struct goodput_known *known,

@@ -71,4 +71,8 @@ void goodput_plan_release(struct goodput_plan *plan);
 /* g and the other forms of a row at one interval. */
 void goodput_choice_at(struct goodput_choice *out, const struct goodput_row *row, double tau_s);
 
+/* Kept tokens a second; NaN where the step is carried: it counts steps between saves well enough, but as
+ * a rate it would be perfect weak scaling, which nobody measured. */
+double goodput_plan_tokens(const struct goodput_row *row, const struct goodput_choice *choice);
+
 #endif

@@ -40,7 +40,9 @@ static bool same_kind(const struct point_row *a, const struct point_row *b)
     return SAME(model) && SAME(dtype) && SAME(device) && SAME(topology) && SAME(scaling) &&
            SAME(input) && batch_of(a) == batch_of(b) && a->micro_batch == b->micro_batch &&
            a->sequence == b->sequence && a->tp == b->tp && a->pp == b->pp && a->cp == b->cp &&
-           a->ep == b->ep && a->ranks_per_node == b->ranks_per_node;
+           a->ep == b->ep && (a->shard > 1) == (b->shard > 1) && SAME(schedule) &&
+           a->virtual_stages == b->virtual_stages && SAME(cp_kind) &&
+           a->ranks_per_node == b->ranks_per_node;
 }
 
 static bool is_used(const struct point_row *row)
@@ -191,7 +193,7 @@ void goodput_kind_text(const struct goodput_study *study, int kind, char *text, 
         p->model, p->scaling, p->dtype, p->device, p->topology[0] ? ": " : "", p->topology,
         p->ranks_per_node, units_s(p->ranks_per_node), batch, units_s(batch), weak ? " a rank" : "",
         (long long)p->micro_batch, (long long)p->sequence, units_s((double)p->sequence), p->input);
-    if (used > 0 && (size_t)used < size && p->tp * p->pp * p->cp * p->ep > 1)
+    if (used > 0 && (size_t)used < size && (p->tp * p->pp * p->cp * p->ep > 1 || p->shard > 1))
         snprintf(text + used, size - (size_t)used, ", %.32s", p->parallel);
 }
 

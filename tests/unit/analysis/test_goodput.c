@@ -192,17 +192,21 @@ static void quiet(struct record_point *p, int index)
 }
 
 /* Two runs of one size with five saves and with one; one of longer sequences; one that somebody restarted
- * without a note, in the second try. */
+ * without a note, in the second try; one whose parameters are sharded. */
 static void odd(struct record_point *p, int index)
 {
     p->point = point_row(index, index == 3 ? 2 : 1);
     add_saves(p, p->point.nodes);
-    if (index < 3)
+    if (index != 3)
         add_quiet_run(p, index == 1 ? 1 : 5, index == 1 ? 0.9 : 0.3);
     else
         add_run(p);
     if (index == 2)
         p->point.sequence = 128;
+    if (index == 4) {
+        p->point.shard = RANKS;
+        strcpy(p->point.parallel, "dp=2,shard=2");
+    }
     for (int64_t i = 0; index == 3 && i < p->intervals.n; i++) {
         struct interval_row *row = &p->intervals.rows[i];
         row->launch += row->launch == 1;
@@ -462,6 +466,68 @@ static void steps_are_forecast(void)
     goodput_study_release(&study);
 }
 
+/* Points in memory whose step is known: 2^i nodes, 0.8 / nodes s a step, but one node `one_s`. */
+static struct goodput_study curve_of(struct goodput_point *points, struct point_row *rows, int n,
+                                     double one_s)
+{
+    for (int i = 0; i < n; i++) {
+        double step = i == 0 ? one_s : 0.8 / (1 << i);
+        rows[i] = point_row(i, 1 << i);
+        strcpy(rows[i].scaling, "strong");
+        rows[i].positions_per_step = 1024;
+        points[i] = (struct goodput_point){.row = &rows[i], .step_s = {step, NAN, NAN, 100}};
+    }
+    return (struct goodput_study){.points = points, .n_points = n, .n_kinds = 1};
+}
+
+/* A node alone is in another regime: with three node counts and more it is in no forecast. */
+static void regimes_are_not_crossed(void)
+{
+    struct point_row rows[4];
+    struct goodput_point points[4];
+    struct goodput_given given = nothing_given();
+    struct goodput_known known;
+    struct goodput_at at;
+    char why[256];
+    struct goodput_study study = curve_of(points, rows, 4, 0.4);
+    given.blocked_s = 1;
+    goodput_known_init(&known, &study, 0, "", &given, SEED);
+    CHECK(goodput_costs_at(&at, &known, 16, why, sizeof why));
+    CHECK_EQ(at.step.source, FROM_FITTED);
+    CHECK_NEAR(at.step.x.value, 0.05, 1e-6); /* 2, 4 and 8 nodes scale perfectly */
+    study = curve_of(points, rows, 3, 0.4);
+    goodput_known_init(&known, &study, 0, "", &given, SEED);
+    CHECK(goodput_costs_at(&at, &known, 8, why, sizeof why));
+    CHECK_EQ(at.step.source, FROM_FITTED); /* two are too few without it */
+    CHECK(at.step.x.value > 0.11);
+}
+
+/* A step that is carried is no rate: perfect weak scaling was not measured. */
+static void carried_steps_are_no_rate(void)
+{
+    struct point_row rows[2];
+    struct goodput_point points[2];
+    struct goodput_given given = nothing_given();
+    struct goodput_asked asked = {0};
+    struct goodput_known known;
+    struct goodput_law law;
+    struct goodput_plan plan;
+    const double nodes[] = {2, 64};
+    struct goodput_study study = curve_of(points, rows, 2, 0.8);
+    for (int i = 0; i < 2; i++)
+        strcpy(rows[i].scaling, "weak");
+    given.blocked_s = 1;
+    CHECK_EQ(goodput_law_parse(&law, "2h/node", "", ""), 0);
+    goodput_known_init(&known, &study, 0, "", &given, SEED);
+    goodput_plan_make(&plan, &known, &law, nodes, 2, &asked);
+    CHECK_EQ(plan.rows[0].at.step.source, FROM_MEASURED);
+    CHECK_NEAR(plan.rows[0].tokens_per_s,
+               plan.rows[0].choices[plan.rows[0].best].g.value * 1024 / 0.4, 1e-9);
+    CHECK_EQ(plan.rows[1].at.step.source, FROM_CARRIED);
+    CHECK(isnan(plan.rows[1].tokens_per_s) && plan.rows[1].best == CHOICE_STEPS);
+    goodput_plan_release(&plan);
+}
+
 /* ---- plans ---- */
 
 static struct goodput_plan plan_of(const struct goodput_study *study, struct goodput_law *law,
@@ -686,9 +752,9 @@ static void odd_ones_are_told_apart(void)
     struct goodput_at at;
     char why[256], text[480];
     unlink(path);
-    if (!CHECK(write_points(4, odd)) || !read_study(&study))
+    if (!CHECK(write_points(5, odd)) || !read_study(&study))
         return;
-    CHECK_EQ(study.n_kinds, 3);
+    CHECK_EQ(study.n_kinds, 4);
     CHECK(goodput_save_cost(&c, &study, 0, "staged", 1, SEED));
     CHECK_EQ(c.inflation_s.n, 6);
     CHECK_NEAR(c.inflation_s.value, (5 * 0.3 + 0.9) / 6, 0.01);
@@ -699,6 +765,8 @@ static void odd_ones_are_told_apart(void)
     CHECK_HAS(text, "of 128 tokens");
     goodput_kind_text(&study, 2, text, sizeof text);
     CHECK_HAS(text, "8 samples a rank (micro-batch 4)");
+    goodput_kind_text(&study, 3, text, sizeof text);
+    CHECK_HAS(text, "input synthetic, dp=2,shard=2");
     const struct goodput_run *run = &study.points[3].run;
     CHECK_EQ(run->launches, 3);
     CHECK_EQ(run->failures, 2);
@@ -746,6 +814,8 @@ int main(void)
     goodput_study_release(&study);
     corners_by_hand();
     steps_are_forecast();
+    regimes_are_not_crossed();
+    carried_steps_are_no_rate();
     odd_ones_are_told_apart();
     unlink(path);
     return test_end();

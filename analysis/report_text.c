@@ -74,6 +74,27 @@ static void print_work(FILE *to, const struct point_row *p)
             plural(p->sequence));
 }
 
+/* What a set splits otherwise than another one; dp follows from N. */
+static void print_layout(FILE *to, const struct point_row *p)
+{
+    const struct {
+        const char *name, *how;
+        int degree;
+    } axes[] = {{"tp", "", p->tp},
+                {"pp", p->schedule, p->pp},
+                {"cp", p->cp_kind, p->cp},
+                {"ep", "", p->ep}};
+    fprintf(to, "# layout  ");
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
+        if (axes[i].degree > 1 && axes[i].how[0] != '\0')
+            fprintf(to, "%s=%d (%s), ", axes[i].name, axes[i].degree, axes[i].how);
+        else if (axes[i].degree > 1)
+            fprintf(to, "%s=%d, ", axes[i].name, axes[i].degree);
+    if (p->virtual_stages > 1)
+        fprintf(to, "%d chunks a stage, ", p->virtual_stages);
+    fprintf(to, "data parallel%s\n", p->shard > 1 ? ", sharded" : "");
+}
+
 enum { OF_SPEEDUP = 1, OF_DEVICE = 2, OF_NODE = 4 };
 
 /* What the row is the base of, in the set of `set`. */
@@ -288,6 +309,8 @@ static void print_set(FILE *to, const struct scaling *s, int first)
         fprintf(to, "#\n# set %d of %d: points of different sets are not compared\n", row->set,
                 s->n_sets);
     print_work(to, row->point);
+    if (s->n_sets > 1)
+        print_layout(to, row->point);
     print_contract(to, row);
     print_bases(to, s, row->set);
     print_mfu(to, row);

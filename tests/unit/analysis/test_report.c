@@ -313,6 +313,30 @@ static void test_text(void)
     study_release(&s);
 }
 
+/* Sets that split otherwise are told apart where they begin; one set needs no word of it. */
+static void test_layouts(void)
+{
+    struct study s;
+    study_init(&s, false);
+    char *text = print(&s, TEXT);
+    CHECK(strstr(text, "# layout") == NULL);
+    free(text);
+    scaling_release(&s.scaling);
+    struct point_row *p = &s.file.points[1].point, *q = &s.file.points[2].point;
+    p->tp = p->pp = p->virtual_stages = 2;
+    strcpy(p->schedule, "interleaved");
+    q->cp = q->shard = 2;
+    strcpy(q->cp_kind, "ring");
+    CHECK_EQ(scaling_init(&s.scaling, s.list, 1, 1), 0);
+    CHECK_EQ(s.scaling.n_sets, 3);
+    text = print(&s, TEXT);
+    CHECK_HAS(text, "# layout  data parallel\n");
+    CHECK_HAS(text, "# layout  tp=2, pp=2 (interleaved), 2 chunks a stage, data parallel\n");
+    CHECK_HAS(text, "# layout  cp=2 (ring), data parallel, sharded\n");
+    free(text);
+    study_release(&s);
+}
+
 /* Without a peak there is no MFU, and the report says so. */
 static void test_no_peak(void)
 {
@@ -451,6 +475,7 @@ int main(int argc, char **argv)
     test_csv();
     test_json();
     test_text();
+    test_layouts();
     test_no_peak();
     test_hfu();
     test_table();

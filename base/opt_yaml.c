@@ -12,6 +12,7 @@ struct reading {
     size_t n_rows;
     void *base;
     const char *path;
+    FILE *file;
     int *lines; /* [n_rows] 0: not given */
 };
 
@@ -97,9 +98,11 @@ static int read_mapping(struct reading *reading, yaml_document_t *document)
     return rc;
 }
 
-static int refuse_syntax(const yaml_parser_t *parser, const char *path)
+static int refuse_syntax(const struct reading *reading, const yaml_parser_t *parser)
 {
-    return fail(FAIL_FILE, "%s:%d: not YAML: %s", path, (int)parser->problem_mark.line + 1,
+    if (ferror(reading->file)) /* a folder can be opened, and gives no bytes */
+        return fail(FAIL_FILE, "%s: cannot be read: %s", reading->path, strerror(errno));
+    return fail(FAIL_FILE, "%s:%d: not YAML: %s", reading->path, (int)parser->problem_mark.line + 1,
                 parser->problem != NULL ? parser->problem : "out of memory");
 }
 
@@ -107,13 +110,13 @@ static int read_documents(struct reading *reading, yaml_parser_t *parser)
 {
     yaml_document_t document;
     if (!yaml_parser_load(parser, &document))
-        return refuse_syntax(parser, reading->path);
+        return refuse_syntax(reading, parser);
     int rc = read_mapping(reading, &document);
     yaml_document_delete(&document);
     if (rc != 0)
         return rc;
     if (!yaml_parser_load(parser, &document))
-        return refuse_syntax(parser, reading->path);
+        return refuse_syntax(reading, parser);
     const yaml_node_t *second = yaml_document_get_root_node(&document);
     if (second != NULL)
         rc = fail(FAIL_FILE, "%s:%d: wanted one document, found a second", reading->path,
@@ -133,7 +136,8 @@ int opt_yaml(const struct opt *table, size_t n_rows, void *base, const char *pat
     yaml_parser_set_input_file(&parser, file);
 
     opt_defaults(table, n_rows, base);
-    struct reading reading = {.table = table, .n_rows = n_rows, .base = base, .path = path};
+    struct reading reading = {
+        .table = table, .n_rows = n_rows, .base = base, .path = path, .file = file};
     reading.lines = must_alloc(n_rows, sizeof *reading.lines);
     int rc = read_documents(&reading, &parser);
     if (lines != NULL)

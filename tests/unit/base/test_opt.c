@@ -218,6 +218,7 @@ static void test_yaml_refusals(void)
     fail_clear();
     CHECK_EQ(opt_yaml(rows, ROWS, &now, folder, NULL), FAIL_FILE);
     CHECK_HAS(fail_message(), folder);
+    CHECK_HAS(fail_message(), ": cannot be read: Is a directory");
 
     struct opt must[] = {rows[0], rows[1]};
     must[0].preset = NULL;

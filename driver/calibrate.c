@@ -196,11 +196,17 @@ static int write_topology(const struct calibration *c)
     topology_text(&c->topology, text, TOPOLOGY_TEXT);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
     size_t length = strlen(text);
+    errno = fd >= 0 ? ENOSPC : errno; /* of a write that is merely short */
     bool whole = fd >= 0 && write(fd, text, length) == (ssize_t)length && fsync(fd) == 0;
-    if (fd >= 0 && close(fd) != 0)
+    int code = errno;
+    if (fd >= 0 && close(fd) != 0 && whole) {
         whole = false;
+        code = errno;
+    }
     if (!whole)
-        rc = fail(FAIL_FILE, "calibrate: %s cannot be written: %s", path, strerror(errno));
+        rc = fail(FAIL_FILE, "calibrate: %s cannot be written: %s", path, strerror(code));
+    if (!whole && fd >= 0)
+        unlink(path);
     if (rc == 0)
         rc = topology_read(&back, path);
     free(text);
@@ -285,9 +291,9 @@ int calibrate(struct job *job, int argc, char **argv)
     int rc;
     name_output(job);
     job->t0_ns = units_now_ns();
-    rc = watchdog_start(job->study.timeout, job->rank,
-                        job->found.hosts[job->found.ranks[job->rank].host].name);
-    TRY(rc);
+    TRY(agree(watchdog_start(job->study.timeout, job->rank,
+                             job->found.hosts[job->found.ranks[job->rank].host].name),
+              job->world));
     TRY(measure_all(&c));
     rc = agree(finish(&c, argc, argv), job->world);
 out:

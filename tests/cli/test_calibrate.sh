@@ -74,6 +74,18 @@ run "$bin/scalestudy" calibrate --layout 1x1 --model tiny --block 1 --checkpoint
 expect_exit 0
 check "a level of one" grep -q "one rank has no peer" alone.yaml
 
+# A machine is published as a whole or not at all: what a full disk cut off is in nobody's way.
+mkdir disk
+full() { # COMMAND...: the one page of disk is taken
+    unshare -rm bash -c 'mount -t tmpfs -o size=4k tmpfs disk && echo >disk/taken && "$@"; rc=$?; ls disk >left; exit $rc' full "$@"
+}
+if full true 2>/dev/null; then
+    run full "$bin/scalestudy" calibrate --layout 1x1 --model tiny --block 1 --checkpoint-dir . --topology-out disk/m.yaml --out f.h5
+    expect_exit 8
+    expect_stderr "calibrate: disk/m.yaml cannot be written: No space left on device"
+    check "nothing of it is left" test "$(cat left)" = taken
+fi
+
 refuses 6 "nosuch" "$bin/scalestudy" calibrate --layout 1x1 --model nosuch
 refuses 8 "c.h5 exists: choose another --out" "$bin/scalestudy" calibrate --layout 1x1 --model tiny --out c.h5
 refuses 8 "here.yaml exists: choose another --topology-out" "$bin/scalestudy" calibrate --layout 1x1 --topology-out here.yaml

@@ -23,6 +23,7 @@
 #include "driver/run.h"
 #include "driver/timed.h"
 #include "driver/watchdog.h"
+#include "topologies/launcher.h"
 #include "workloads/checkpoint_file.h"
 
 static MPI_Comm world;
@@ -31,16 +32,6 @@ static void abort_job(int code)
 {
     MPI_Abort(world, code);
     _exit(code);
-}
-
-static void watch_signals(const struct job *job)
-{
-    char farewell[640] = "";
-    if (job->rank == 0)
-        snprintf(farewell, sizeof farewell,
-                 "scalestudy: interrupted; finished points are in %s.parts, --resume goes on\n",
-                 job->study.out);
-    preempt_watch(full_run_wanted(&job->study), farewell);
 }
 
 /* ---- start ---- */
@@ -183,11 +174,6 @@ static void show_map(const struct job *job)
     }
 }
 
-static const char *plural(int n)
-{
-    return n == 1 ? "" : "s";
-}
-
 static void say_what(const struct job *job)
 {
     if (job->rank != 0)
@@ -196,24 +182,32 @@ static void say_what(const struct job *job)
         printf("# %s: using the CPU\n", job->passed_over);
     printf("# scalestudy: %d node%s x %d rank%s = %d on %d host%s%s; model %s, %s scaling, %d "
            "point%s, device %s, comm %s, %d BLAS thread%s a rank\n",
-           job->points.nodes, plural(job->points.nodes), job->points.ranks_per_node,
-           plural(job->points.ranks_per_node), job->size, job->found.n_hosts,
-           plural(job->found.n_hosts),
+           job->points.nodes, units_s(job->points.nodes), job->points.ranks_per_node,
+           units_s(job->points.ranks_per_node), job->size, job->found.n_hosts,
+           units_s(job->found.n_hosts),
            job->emulated ? " (declared nodes share a host: EMULATED)" : "", job->model.name,
            job->study.scaling == SCALING_WEAK ? "weak" : "strong", job->points.n,
-           plural(job->points.n), job->backend.device->name, job->backend.comm->name, job->threads,
-           plural(job->threads));
+           units_s(job->points.n), job->backend.device->name, job->backend.comm->name, job->threads,
+           units_s(job->threads));
     if (job->backend.kernels->no_numerics)
         printf("# timed: %s; %s\n", job->topology.name, timed_words);
     printf("# study file %s\n", job->study.out);
     fflush(stdout);
 }
 
-static void say_valid(const struct job *job)
+/* A full disk behind stdout is no success. */
+static int was_written(const char *what)
+{
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return fail(FAIL_FILE, "stdout: %s could not be written", what);
+    return 0;
+}
+
+static int say_valid(const struct job *job)
 {
     show_map(job);
     if (job->rank != 0)
-        return;
+        return 0;
     printf("# valid:");
     for (int i = 0; i < job->points.n; i++) {
         const struct point *p = &job->points.point[i];
@@ -222,6 +216,7 @@ static void say_valid(const struct job *job)
                (long long)p->global_batch, (long long)p->sequence);
     }
     printf("\n");
+    return was_written("the list of points");
 }
 
 /* ---- the file ---- */
@@ -242,7 +237,8 @@ static int begin_record(struct job *job, int argc, char **argv, struct record **
             if (list[i] >= 0 && list[i] < job->points.n)
                 done[list[i]] = true;
         job->record = *record;
-        job->unfinished = run_log_unfinished(job->study.out);
+        if (rc == 0) /* it forgets why it could not read */
+            job->unfinished = run_log_unfinished(job->study.out);
     }
     TRY(agree(rc, job->world));
     TRY(agree_broadcast(&job->launch, sizeof job->launch, 0, job->world));
@@ -331,11 +327,12 @@ static int study(struct job *job, int argc, char **argv)
     job->t0_ns = units_now_ns();
     TRY(begin_record(job, argc, argv, &record, done));
     TRY(agree_broadcast(&job->t0_ns, sizeof job->t0_ns, 0, job->world));
-    watch_signals(job);
+    preempt_watch(full_run_wanted(&job->study), job->rank == 0 ? job->study.out : NULL);
     say_what(job);
     show_map(job);
-    rc = watchdog_start(job->study.timeout, job->rank,
-                        job->found.hosts[job->found.ranks[job->rank].host].name);
+    rc = agree(watchdog_start(job->study.timeout, job->rank,
+                              job->found.hosts[job->found.ranks[job->rank].host].name),
+               job->world);
     if (rc == 0)
         rc = measure_ceilings(job);
     struct routing routing;
@@ -363,13 +360,17 @@ int main(int argc, char **argv)
     job.begin_ns = units_now_ns();
     checkpoint_file_library();
     job.calibrates = argc > 1 && strcmp(argv[1], "calibrate") == 0;
+    preempt_begin(!job.calibrates, launcher_find().rank <= 0);
     int parsed = study_parse(&job.study, argc - job.calibrates, argv + job.calibrates, &help);
     if (help || job.study.version) {
         if (help)
             say_help();
         else
             provenance_version(stdout);
-        return 0;
+        if (was_written(job.study.version ? "the version" : "the help") == 0)
+            return 0;
+        fprintf(stderr, "scalestudy: %s\n", fail_message());
+        return FAIL_FILE;
     }
     int provided;
     if (MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS)
@@ -385,7 +386,7 @@ int main(int argc, char **argv)
                                    "communication thread needs");
     int rc = prepare(&job, parsed);
     if (rc == 0 && job.study.validate)
-        say_valid(&job);
+        rc = agree(say_valid(&job), job.world);
     else if (rc == 0)
         rc = job.calibrates ? calibrate(&job, argc, argv) : study(&job, argc, argv);
     free(job.first);

@@ -1,6 +1,7 @@
 #include "driver/preempt.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,7 +9,8 @@
 #include "base/err.h"
 
 static volatile sig_atomic_t seen;
-static char words[640];
+static char where[640];                  /* of the study: what words point at once there is one */
+static _Atomic(const char *) words = ""; /* changed in one store: a signal may come to any thread */
 
 static void note(int signal_number)
 {
@@ -18,28 +20,45 @@ static void note(int signal_number)
 
 static void leave(int signal_number)
 {
-    if (words[0]) {
-        ssize_t ignored = write(STDERR_FILENO, words, strlen(words));
+    const char *farewell = atomic_load(&words);
+    if (farewell[0]) {
+        ssize_t ignored = write(STDERR_FILENO, farewell, strlen(farewell));
         (void)ignored;
     }
-    _exit(signal_number == SIGTERM ? FAIL_STOPPED : 128 + signal_number);
+    _exit(signal_number == SIGINT ? 128 + SIGINT : FAIL_STOPPED);
 }
 
-void preempt_watch(bool run, const char *farewell)
+static const struct sigaction at_once = {.sa_handler = leave};
+static const struct sigaction noted = {.sa_handler = note, .sa_flags = SA_RESTART};
+
+void preempt_begin(bool study, bool speaks)
 {
-    struct sigaction at_once = {.sa_handler = leave};
-    struct sigaction noted = {.sa_handler = note, .sa_flags = SA_RESTART};
-    snprintf(words, sizeof words, "%s", farewell);
+    if (speaks)
+        atomic_store(&words, study ? "scalestudy: interrupted while starting: nothing was "
+                                     "measured, start it again\n"
+                                   : "scalestudy: interrupted: of a calibration nothing is kept, "
+                                     "start it again\n");
     sigaction(SIGINT, &at_once, NULL);
-    sigaction(SIGTERM, run ? &noted : &at_once, NULL);
-    sigaction(SIGUSR1, &noted, NULL);
+    sigaction(SIGTERM, &at_once, NULL);
+    sigaction(SIGUSR1, study ? &noted : &at_once, NULL);
     signal(SIGPIPE, SIG_IGN); /* a reader of stdout that left ends no measurement */
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is then a failed write, with its sentence */
 }
 
+void preempt_watch(bool run, const char *out)
+{
+    if (out != NULL)
+        snprintf(where, sizeof where,
+                 "scalestudy: interrupted; finished points are in %s.parts, --resume goes on\n",
+                 out);
+    atomic_store(&words, where);
+    if (run)
+        sigaction(SIGTERM, &noted, NULL);
+}
+
 void preempt_say_nothing(void)
 {
-    words[0] = '\0';
+    atomic_store(&words, "");
 }
 
 int preempt_seen(void)

@@ -18,8 +18,16 @@
 
 #include <stdbool.h>
 
-/* `farewell`: the line that is written when a signal ends the process at once, "" for none; copied. */
-void preempt_watch(bool run, const char *farewell);
+/*
+ * From the first moment of the process, before MPI: SIGTERM and SIGINT end it at once, and who `speaks` (one rank)
+ * says that nothing was lost. SIGUSR1 is noted for a study that is about to begin; a calibration, which
+ * keeps nothing of itself, ends by it too.
+ */
+void preempt_begin(bool study, bool speaks);
+
+/* From now on points are published, beside `out`, which is what is said when a signal ends the process at
+ * once; NULL: this rank says nothing. */
+void preempt_watch(bool run, const char *out);
 
 /* From now on nothing is said when leaving at once: the study is being merged. */
 void preempt_say_nothing(void);

@@ -22,6 +22,11 @@ refuses 6 "there is no model called nope" mpi 2 "$study" --layout 2x1 --model no
 refuses 8 "No such file or directory" mpi 2 "$study" --layout 2x1 --out no/such/folder/x.h5
 touch there.h5
 refuses 8 "there.h5 exists" mpi 2 "$study" --layout 2x1 --out there.h5
+refuses 8 "cannot create $(printf 'n%.0s' {1..249}).h5.parts: File name too long" \
+    mpi 1 "$study" --layout 1x1 --out "$(printf 'n%.0s' {1..249}).h5"
+touch file.h5.parts
+refuses 8 "file.h5.parts exists" mpi 1 "$study" --layout 1x1 --out file.h5
+rm file.h5.parts
 refuses 8 "to resume" mpi 2 "$study" --layout 2x1 --out new.h5 --resume
 printf 'style: gpt2\nlayers: 2\nhidden: 64\nheads: 7\nffn: 8\nvocabulary: 64\nsequence: 8\n' >bad.yaml
 refuses 6 "bad.yaml:4: heads 7 does not divide hidden 64" mpi 2 "$study" --layout 2x1 --model bad.yaml

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Whatever stops a job in its first moments, before MPI knows how many ranks there are, is said by one rank,
+# with the code of the table; and what was printed into a full disk is no success.
+. "$(dirname "$0")/lib.sh"
+
+study=$bin/scalestudy
+quick=(--layout 1x1 --check=off --sequence 16 -w 1 --min-steps 2 --max-steps 2 --block 2)
+
+# A study file that nobody has written yet holds the program where it reads its options.
+mkfifo options.yaml
+
+# catches PID SIGNAL_NUMBER: it has said what it does with that signal.
+catches() {
+    local mask
+    mask=$(awk '/^SigCgt/ { print $2 }' "/proc/$1/status" 2>/dev/null)
+    [ -n "$mask" ] && (((0x${mask: -8} >> ($2 - 1)) & 1))
+}
+
+# stopped SIGNAL NUMBER COMMAND...: send it as soon as the command would hear it.
+stopped() {
+    local signal=$1 number=$2 i
+    shift 2
+    command_line="SIG$signal to $*"
+    "$@" --study options.yaml >"$scratch/stdout" 2>"$scratch/stderr" </dev/null &
+    local pid=$!
+    for ((i = 0; i < 500; i++)); do
+        ! catches $pid "$number" || break
+        sleep 0.02
+    done
+    kill "-$signal" $pid
+    "${feed[@]}"
+    wait $pid
+    status=$?
+}
+
+feed=(true)
+stopped TERM 15 "$study" "${quick[@]}" --out a.h5
+expect_exit 11
+expect_stderr "interrupted while starting: nothing was measured, start it again"
+expect_one_line
+stopped TERM 15 env PMI_RANK=1 PMI_SIZE=2 "$study" "${quick[@]}" --out a.h5
+expect_exit 11
+check "the second rank leaves the word to the first" test ! -s "$scratch/stderr"
+stopped TERM 15 env PMI_RANK=0 PMI_SIZE=2 "$study" "${quick[@]}" --out a.h5
+expect_exit 11
+expect_one_line
+if [ -x /usr/bin/python3 ]; then # a shell lets its background jobs ignore SIGINT
+    stopped INT 2 /usr/bin/python3 -c 'import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])' "$study" "${quick[@]}" --out a.h5
+    expect_exit 130
+    expect_stderr "interrupted while starting"
+    expect_one_line
+fi
+for signal in "TERM 15" "USR1 10"; do # a calibration has nothing to keep
+    # shellcheck disable=SC2086 # name and number
+    stopped $signal "$study" calibrate --layout 1x1
+    expect_exit 11
+    expect_stderr "of a calibration nothing is kept"
+    expect_one_line
+done
+check "nothing was written" test -z "$(find . -type f)"
+
+# SIGUSR1 asks for an end in order, however early: the study begins, and stops before its first block.
+feed=(timeout 20 bash -c 'echo "min-steps: 2" >options.yaml')
+stopped USR1 10 "$study" "${quick[@]}" --out b.h5
+expect_exit 11
+expect_stderr "study: stopped by SIGUSR1: finished points are in b.h5.parts"
+run "$study" "${quick[@]}" --study <(echo "min-steps: 2") --out b.h5 --resume
+expect_exit 0
+
+# ---- a limit of the size of files is a sentence, not a signal ----
+limited() { (ulimit -f 8 && exec "$study" "${quick[@]}" --out c.h5); }
+refuses 8 "File too large" limited
+check "and leaves nothing" test ! -e c.h5.parts
+
+# ---- stdout on a full disk ----
+for what in --help --version "--validate --layout 1x1"; do
+    # shellcheck disable=SC2086 # words
+    into_full() { "$study" $what >/dev/full; }
+    refuses 8 "stdout: the" into_full
+done
+
+finish

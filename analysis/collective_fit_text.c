@@ -94,11 +94,18 @@ void collective_fit_text(FILE *to, const struct collective_table *table,
         fprintf(to, ", %lld ranks", (long long)table->ranks);
     if (table->nodes > 0)
         fprintf(to, " on %lld node%s", (long long)table->nodes, table->nodes == 1 ? "" : "s");
+    if (table->point[0] != '\0')
+        fprintf(to, ", %s at %s", table->source, table->point);
     fprintf(to, ": %d sizes, busbw = %.4g x bytes / time; t = alpha + %.4g bytes / B\n", f->n_rows,
             f->factor, f->factor);
     if (f->n_left_out > 0)
         fprintf(to, "# - %d row%s without bytes or time left out\n", f->n_left_out,
                 f->n_left_out == 1 ? "" : "s");
+    if (table->at_once > 1)
+        fprintf(to,
+                "# - %lld groups make a call at once: its time is that of the shortest rank of all "
+                "of them\n",
+                (long long)table->at_once);
     print_model(to, f);
     print_interfaces(to, f, table->nodes, algorithm);
     fprintf(to, "#\n");

@@ -50,7 +50,7 @@ static const struct call_row **sorted_calls(const struct record_point *p, int64_
 }
 
 static struct collective_table *table_for(struct collective_tables *out, const struct call_row *row,
-                                          const char *source, int from)
+                                          const struct collective_table *like, int from)
 {
     char name[24];
     snprintf(name, sizeof name, "%.*s", (int)sizeof row->kind, row->kind);
@@ -62,7 +62,9 @@ static struct collective_table *table_for(struct collective_tables *out, const s
         if (strcmp(out->tables[i].operation, name) == 0 && out->tables[i].ranks == row->group)
             return &out->tables[i];
     struct collective_table *table = collective_tables_add(out);
-    snprintf(table->source, sizeof table->source, "%s", source);
+    memcpy(table->source, like->source, sizeof table->source);
+    memcpy(table->point, like->point, sizeof table->point);
+    table->at_once = like->ranks / row->group;
     snprintf(table->operation, sizeof table->operation, "%s", name);
     table->ranks = row->group;
     return table;
@@ -74,9 +76,12 @@ static bool same_call(const struct call_row *a, const struct call_row *b)
 }
 
 void collective_tables_of_point(struct collective_tables *out, const struct record_point *point,
-                                const char *source)
+                                const char *source, const char *name)
 {
     int64_t n, count;
+    struct collective_table like = {.ranks = point->point.ranks};
+    snprintf(like.source, sizeof like.source, "%s", source);
+    snprintf(like.point, sizeof like.point, "%s", name);
     int from = out->n;
     const struct call_row **calls = sorted_calls(point, &n);
     for (int64_t i = 0; i < n; i += count) {
@@ -99,7 +104,7 @@ void collective_tables_of_point(struct collective_tables *out, const struct reco
                                      .in_place_algbw_GBps = NAN,
                                      .in_place_busbw_GBps = NAN,
                                      .in_place_wrong = NAN};
-        collective_table_add(table_for(out, calls[i], source, from), &row);
+        collective_table_add(table_for(out, calls[i], &like, from), &row);
     }
     free(calls);
 }

@@ -23,12 +23,14 @@ struct collective_row {
 
 struct collective_table {
     char source[256];
+    char point[96];     /* of a study: "2x8 of set 1, launch 1"; else "" */
     char operation[24]; /* all_reduce all_gather reduce_scatter broadcast reduce alltoall sendrecv
                            gather scatter hypercube */
     char type[16];      /* "float" */
     char reduction[16]; /* "sum", "none" */
     int64_t ranks;      /* -1 unknown */
     int64_t nodes;      /* hosts that the source names; -1 unknown */
+    int64_t at_once;    /* of a study: so many such groups make a call at the same time; else 0 */
     int n_rows;
     struct collective_row *rows;
 };

@@ -8,6 +8,7 @@
 
 #include "analysis/import_group.h"
 #include "analysis/record.h"
+#include "analysis/report_key.h"
 #include "analysis/scaling.h"
 #include "base/err.h"
 
@@ -38,6 +39,19 @@ static bool same_study(const struct record_file *a, const struct record_file *b)
     return strcmp(a->head.study_digest, b->head.study_digest) == 0;
 }
 
+static void add_calls(struct fit_input *out, const struct scaling *scaling,
+                      const struct scaling_run *run)
+{
+    const struct record_point *p = run->account.record;
+    char key[REPORT_KEY], name[REPORT_KEY + 32];
+    report_key_text(key, scaling, &p->point);
+    if (p->point.launch > 0)
+        snprintf(name, sizeof name, "%s, launch %d", key, p->point.launch);
+    else
+        snprintf(name, sizeof name, "%s", key);
+    collective_tables_of_point(&out->calls, p, run->file->path, name);
+}
+
 static int study_series(struct fit_input *out, const struct record_file *const *files, int n,
                         uint64_t seed)
 {
@@ -48,8 +62,7 @@ static int study_series(struct fit_input *out, const struct record_file *const *
     series_from_scaling(&out->studies, &scaling, "study", files[0]->path);
     for (int i = 0; i < scaling.n_runs; i++)
         if (scaling.runs[i].account.record->point.valid)
-            collective_tables_of_point(&out->calls, scaling.runs[i].account.record,
-                                       scaling.runs[i].file->path);
+            add_calls(out, &scaling, &scaling.runs[i]);
     scaling_release(&scaling);
     return 0;
 }

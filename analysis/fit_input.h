@@ -26,8 +26,9 @@ void fit_input_release(struct fit_input *input);
 const struct series *fit_input_series(const struct fit_input *input, int i);
 
 /* Adds a table per kind and group size of what the collectives of a point took: the shortest rank,
- * mean over calls; of comm-only steps where there are some. */
+ * mean over calls; of comm-only steps where there are some. Rows do not say which group they are of, so
+ * where several make a call at once it is the shortest of all of them. `name`: of the point and its launch. */
 void collective_tables_of_point(struct collective_tables *out, const struct record_point *point,
-                                const char *source);
+                                const char *source, const char *name);
 
 #endif

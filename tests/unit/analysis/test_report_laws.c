@@ -6,6 +6,7 @@
  */
 #include "analysis/report_laws.h"
 
+#include "analysis/collective_fit_text.h"
 #include "analysis/fit_input.h"
 #include "base/err.h"
 #include "tests/test.h"
@@ -57,7 +58,7 @@ static void make_file(struct record_file *file, int points, int launch)
 static char *report_of(int points, int launches, bool oversubscribed)
 {
     struct record_file files[3];
-    const struct record_file *list[3];
+    const struct record_file *list[3] = {NULL};
     struct scaling scaling;
     char *text = NULL;
     size_t size;
@@ -134,13 +135,30 @@ static void test_launches(void)
     free(text);
 }
 
+/* A table says whose it is, and that several groups were at it. */
+static void calls_say_whose(const struct collective_table *table)
+{
+    char text[2048] = "";
+    struct collective_fit fit;
+    if (!CHECK(collective_fit_init(&fit, table) == 0))
+        return;
+    FILE *to = tmpfile();
+    collective_fit_text(to, table, &fit, ALGORITHM_UNKNOWN);
+    rewind(to);
+    CHECK(fread(text, 1, sizeof text - 1, to) > 0);
+    CHECK_HAS(text, "# collective all_reduce, 2 ranks, study.h5 at 2x2 loaded: 3 sizes");
+    CHECK_HAS(text, "# - 2 groups make a call at once");
+    fclose(to);
+    collective_fit_release(&fit);
+}
+
 /* Two kinds of size in one point: tables by kind and group, the shortest rank, mean over calls. */
 static void test_collectives(void)
 {
     struct record_point p = {.point = {.ranks = 2}};
     struct collective_tables tables = {0};
     for (int step = 0; step < 2; step++)
-        for (int size = 1; size <= 3; size++)
+        for (int size = 1; size <= 4; size++)
             for (int rank = 0; rank < 2; rank++) {
                 struct call_row *c = RECORD_ADD(&p.collectives, 1);
                 c->variant = VARIANT_COMM;
@@ -156,14 +174,19 @@ static void test_collectives(void)
     *full = p.collectives.rows[0];
     full->variant = VARIANT_FULL;
     full->duration_ns = 1;
-    collective_tables_of_point(&tables, &p, "study.h5");
+    p.point.ranks = 4; /* of the calls, groups of two */
+    collective_tables_of_point(&tables, &p, "study.h5", "2x2 loaded");
     CHECK_EQ(tables.n, 2);
+    CHECK_EQ(tables.tables[0].at_once, 2);
+    CHECK_EQ(strcmp(tables.tables[1].source, "study.h5"), 0);
+    CHECK_EQ(strcmp(tables.tables[1].point, "2x2 loaded"), 0);
     CHECK_EQ(strcmp(tables.tables[0].operation, "all_reduce"), 0);
     CHECK_EQ(strcmp(tables.tables[1].operation, "alltoall"), 0);
-    CHECK_EQ(tables.tables[0].n_rows, 2);
+    CHECK_EQ(tables.tables[0].n_rows, 3);
     CHECK_NEAR(tables.tables[0].rows[0].time_us, 1.5, 1e-9);
     CHECK_NEAR(tables.tables[0].rows[1].time_us, 3.0, 1e-9);
     CHECK_EQ(tables.tables[0].ranks, 2);
+    calls_say_whose(&tables.tables[0]);
     collective_tables_release(&tables);
     record_point_release(&p);
 }

@@ -29,6 +29,35 @@ static void print_studies(FILE *to, const struct comparison *c)
     }
 }
 
+/* How long the beginning is that all values share, up to the begin of a word. */
+static size_t shared_length(char *const *values, int n)
+{
+    size_t length = strlen(values[0]);
+    for (int i = 1; i < n; i++) {
+        size_t k = 0;
+        while (k < length && values[i][k] == values[0][k])
+            k++;
+        length = k;
+    }
+    while (length > 0 && values[0][length - 1] != ' ')
+        length--;
+    return length;
+}
+
+/* What is longer than a cell is shown from where the studies part; cut ends are marked. */
+static void value_cell(struct table *t, const char *value, size_t shared)
+{
+    char text[TABLE_CELL];
+    const size_t room = sizeof text - 1, mark = 3, length = strlen(value);
+    size_t from = length > room ? length - room + mark : 0;
+    if (from > shared)
+        from = shared;
+    int wanted = snprintf(text, sizeof text, "%s%s", from > 0 ? "..." : "", value + from);
+    if ((size_t)wanted > room)
+        memcpy(text + room - mark, "...", mark);
+    table_text(t, text);
+}
+
 static void print_contract(FILE *to, const struct comparison *c)
 {
     char columns[512] = "kind field", letter[16];
@@ -52,8 +81,9 @@ static void print_contract(FILE *to, const struct comparison *c)
             continue;
         table_text(&t, contract_kind_name((int)f->kind));
         table_text(&t, f->name);
+        size_t shared = shared_length(f->values, t.n_columns - 2);
         for (int j = 0; j < t.n_columns - 2; j++)
-            table_text(&t, f->values[j]);
+            value_cell(&t, f->values[j], shared);
     }
     table_close(&t, to);
 }

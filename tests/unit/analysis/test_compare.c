@@ -427,6 +427,40 @@ static void forms_agree(void)
     release(&w);
 }
 
+/* Values too long for a cell are shown from where they part: never twice the same. */
+static void long_differences_are_seen(void)
+{
+    static const char *const settle[] = {"1%", "5%"};
+    static const char *const rule[][2] = {
+        {"warm-up", "10"}, {"block", "5"}, {"min-steps", "2000000"}, {"max-steps", "10000000"}};
+    struct world w = {.n = 0};
+    char text[4096] = "", path[300];
+    for (int i = 0; i < 2; i++) {
+        struct record_file *file = open_study(&w);
+        struct synthetic s = four_ranks(0);
+        add(file, &s, "dp=4");
+        for (int k = 0; k < 4; k++)
+            record_head_set(&file->head, "study", rule[k][0], rule[k][1]);
+        record_head_set(&file->head, "study", "settle", settle[i]);
+        memset(path, i == 0 ? 'a' : 'b', sizeof path); /* of nothing shared, and longer still */
+        snprintf(path + 200, 2, "c");
+        record_head_set(&file->head, "study", "checkpoint-dir", path);
+    }
+    CHECK_EQ(analyse(&w), 0);
+    struct comparison c = {w.report, w.n, &w.contract, NULL, ""};
+    FILE *to = tmpfile();
+    compare_text(to, &c);
+    rewind(to);
+    CHECK(fread(text, 1, sizeof text - 1, to) > 0);
+    CHECK_HAS(text, "until the mean is known to +-1% ...");
+    CHECK_HAS(text, "until the mean is known to +-5%\n");
+    CHECK_HAS(text, " aaaaaaaaaa");
+    CHECK_HAS(text, "aaaa... bbbb");
+    CHECK_HAS(text, "bbbb...\n");
+    fclose(to);
+    release(&w);
+}
+
 int main(void)
 {
     reasons_are_found();
@@ -436,5 +470,6 @@ int main(void)
     unequal_work_is_refused();
     rankings_are_in_order();
     forms_agree();
+    long_differences_are_seen();
     return test_end();
 }

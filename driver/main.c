@@ -21,6 +21,7 @@
 #include "driver/preempt.h"
 #include "driver/provenance.h"
 #include "driver/run.h"
+#include "driver/same.h"
 #include "driver/timed.h"
 #include "driver/watchdog.h"
 #include "topologies/launcher.h"
@@ -48,24 +49,6 @@ static void say_help(void)
     opt_help(study_options, study_n_options, stdout);
 }
 
-/* The same on every rank: a host without a driver among others would compute elsewhere. */
-static int agree_on_device(const struct job *job)
-{
-    char mine[16], first[16];
-    int rc = 0;
-    snprintf(mine, sizeof mine, "%s", job->backend.device->name);
-    snprintf(first, sizeof first, "%s", mine);
-    TRY(agree_broadcast(first, sizeof first, 0, job->world));
-    if (strcmp(mine, first) != 0)
-        rc =
-            fail(FAIL_USAGE,
-                 "device: rank 0 found \"%s\" and this rank \"%s\": say --device, or start the job "
-                 "on hosts that are alike",
-                 first, mine);
-out:
-    return rc;
-}
-
 static int find_backend(struct job *job)
 {
     bool choose = strcmp(job->study.device, "auto") == 0;
@@ -77,7 +60,7 @@ static int find_backend(struct job *job)
         rc = job->backend.device->probe(NULL, 0, &n);
     }
     TRY(agree(rc, job->world));
-    TRY(agree(agree_on_device(job), job->world));
+    TRY(agree(same_device(job), job->world));
     rc = device_ask(&job->study, job->backend.device);
     job->backend.attention = (enum attention_choice)job->study.attention;
     job->backend.gemm_search = job->study.gemm_search;
@@ -136,9 +119,9 @@ static int prepare(struct job *job, int rc)
 {
     TRY(agree(rc, job->world));
     TRY(agree(discover_job(&job->found), job->world));
-    rc = model_load(&job->model, job->study.model);
-    if (rc == 0)
-        rc = device_ask_model(&job->study, &job->model);
+    TRY(agree(model_load(&job->model, job->study.model), job->world));
+    TRY(agree(same_study(job), job->world));
+    rc = device_ask_model(&job->study, &job->model);
     if (rc == 0)
         rc = study_points(&job->study, &job->model, &job->points);
     TRY(agree(rc, job->world));

@@ -43,6 +43,16 @@ singletons() { # what a launcher of another MPI library starts: ranks that do no
     return $rc
 }
 refuses 6 "each sees an MPI job of 1" singletons
+sed 's/^ffn:.*/ffn: 128/' "$tests/../workloads/models/tiny.yaml" >tiny.yaml
+differ() { # OPTION...: of the second rank alone
+    timeout -k 5 60 mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca odls_base_sigkill_timeout 0 \
+        -np 1 "$study" --layout 1x2 --points 1x2 "${quick[@]}" --check=off : -np 1 "$study" "$@" "${quick[@]}" --check=off
+}
+refuses 6 "rank 0 has layout=1x2 and this rank layout=2x1" differ --layout 2x1
+refuses 6 "rank 0 has seed=1 and this rank seed=2" differ --layout 1x2 --points 1x2 --seed 2
+refuses 6 "rank 0 has validate=off and this rank validate=on" differ --layout 1x2 --points 1x2 --validate
+refuses 6 "rank 0 has calibrate=off and this rank calibrate=on" differ calibrate --layout 1x2
+refuses 6 "rank 0 has ffn: 256 and this rank ffn: 128" differ --layout 1x2 --points 1x2 --model ./tiny.yaml
 check "nothing was left behind" test -z "$(find . -name '*.parts')"
 
 # ---- what needs no MPI ----

@@ -31,7 +31,7 @@ static void print_head(FILE *to, const struct curve_fit *f)
     interval_text(interval, sizeof interval, &base->rate);
     fprintf(to, "# base    u = N / %g %s: %.6g %s, %s, n = %lld", r->n[0], curve_fit_counts(f),
             base->rate.value, curve_fit_unit(f), interval, (long long)base->rate.n);
-    if (base->n_launches > 0)
+    if (base->n_launches > 0 && base->rate.n > base->n_launches)
         fprintf(to, " step%s in %d launch%s", base->rate.n == 1 ? "" : "s", base->n_launches,
                 base->n_launches == 1 ? "" : "es");
     fprintf(to, "\n");

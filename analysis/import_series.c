@@ -192,8 +192,11 @@ static void measure(struct series_point *p, struct import_row *const *rows, int 
             series_add_launch(p, row->launches[j].x, row->launches[j].n, 1.0);
         }
         single[i] = steps ? V(STEP_S) : 1.0 / printed_rate(row, rate);
-        if (row->n_launches == 0 || !steps)
-            launches[k++] = (struct stats_series){&single[i], 1};
+        if (row->n_launches > 0 && steps)
+            continue;
+        launches[k++] = (struct stats_series){&single[i], 1};
+        if (n > 1) /* a run of its own: how they differ is known */
+            series_add_launch(p, &single[i], 1, 1.0);
     }
     stats_launches_interval(launches, k, level, SEED, &cost);
     stats_positive(&cost);

@@ -255,7 +255,7 @@ static const char *coverage(const struct series *s)
     bool exact = true, raw = false, few = false;
     for (int i = 0; i < s->n_points; i++) {
         exact = exact && s->points[i].exact;
-        raw = raw || s->points[i].n_launches > 0;
+        raw = raw || (s->points[i].n_launches > 0 && s->points[i].rate.n > s->points[i].n_launches);
         few = few || s->points[i].n_launches < SCALING_LAUNCHES_ENOUGH;
     }
     if (exact)

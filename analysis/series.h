@@ -72,10 +72,12 @@ struct series_point {
         emulated; /* of a study: in no fit and no gate; says nothing of a network */
     bool exact;   /* single values: nothing is known about their spread */
 
-    struct stats_interval step_s;  /* NaN when only a rate is known */
-    struct stats_interval rate;    /* of all devices, in the unit of series.rate */
-    int n_launches;                /* 0: no raw steps */
-    struct stats_series *launches; /* [n_launches] step times, s; owned by the series */
+    struct stats_interval step_s; /* NaN when only a rate is known */
+    struct stats_interval rate;   /* of all devices, in the unit of series.rate */
+    int n_launches;               /* 0: a single value, or an interval as printed */
+    struct stats_series
+        *launches; /* [n_launches] step times, s; one value each where a run is a row
+                                      (1 / rate where it says no time); owned by the series */
 
     double parameters; /* NaN unknown */
     int64_t layers;    /* -1 unknown, like all counts below */

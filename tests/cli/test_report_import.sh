@@ -77,6 +77,11 @@ expect_exit 0
 check "three launches give an interval" awk -F, '
     NR == 1 { for (i = 1; i <= NF; i++) c[$i] = i; next }
     NR == 2 { exit !($c["n_iter"] == 3 && $c["ci_lo_ms"] > 900 && $c["ci_hi_ms"] > 1000) }' "$scratch/stdout"
+# 3 and 3 logarithms: errors of the means 0.011547 and 0.011321, Welch's freedom 3.998, t 2.7768.
+check "and are launches, of which a ratio has Welch's interval" awk -F, '
+    NR == 1 { for (i = 1; i <= NF; i++) c[$i] = i; next }
+    $c["launches"] != 3 { exit 1 }
+    NR == 3 { d = log($c["speedup_hi"] / $c["speedup"]) - 2.7768 * 0.016172; exit !(d < 1e-4 && d > -1e-4) }' "$scratch/stdout"
 printf 'gpus,run,step,step_s,global_batch\n' >steps.csv
 for gpus in 8 16; do for run in a b; do for step in 1 2 3 4 5 6 7 8; do
     echo "$gpus,$run,$step,$((80 / gpus)).0$step,64"

@@ -33,6 +33,14 @@ enum claim_verdict claim_differs(const struct stats_interval *ratio,
     return aa_too_wide(&above) ? CLAIM_UNDECIDED : CLAIM_HOLDS;
 }
 
+void claim_widen(struct stats_interval *widest, const struct stats_interval *aa)
+{
+    bool first = widest->n++ == 0, low = !isnan(widest->low) && !isnan(aa->low),
+         high = !isnan(widest->high) && !isnan(aa->high);
+    widest->low = first ? aa->low : low ? fmin(widest->low, aa->low) : (double)NAN;
+    widest->high = first ? aa->high : high ? fmax(widest->high, aa->high) : (double)NAN;
+}
+
 static const char *reason(const struct claim *c)
 {
     if (!ends(&c->ratio))

@@ -29,6 +29,11 @@ enum claim_verdict claim_judge(const struct claim *claim);
 enum claim_verdict claim_differs(const struct stats_interval *ratio,
                                  const struct stats_interval *aa);
 
+/* `widest`, {1, NAN, NAN, 0} at first, becomes the widest of all A/A that it was given; n counts them. An
+ * end that one of them does not know is unknown: such a point may be as noisy as it likes, and a claim
+ * about it is undecided. */
+void claim_widen(struct stats_interval *widest, const struct stats_interval *aa);
+
 /* "1.062 [1.051, 1.073] >= 1.05 holds; A/A 1.001 [0.997, 1.004]", with the reason when undecided.
  * */
 void claim_text(const struct claim *claim, char *text, size_t size);

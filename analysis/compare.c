@@ -184,12 +184,8 @@ static void ratio_of(struct compare_row *r, const struct compare_row *best, uint
 
 static void widen_aa(struct stats_interval *widest, const struct scaling_row *row)
 {
-    for (int i = 0; i < row->n_used; i++) {
-        const struct stats_interval *aa = &row->runs[i].account.aa_ratio;
-        widest->low = fmin(widest->low, aa->low); /* a NaN counts for nothing */
-        widest->high = fmax(widest->high, aa->high);
-        widest->n += aa->n;
-    }
+    for (int i = 0; i < row->n_used; i++)
+        claim_widen(widest, &row->runs[i].account.aa_ratio);
 }
 
 static void find_reason(struct compare_row *r, const struct compare_row *best)

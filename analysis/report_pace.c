@@ -21,12 +21,8 @@ static struct stats_interval widest_aa(const struct scaling *s, const struct sca
     struct stats_interval widest = {1.0, NAN, NAN, 0};
     const struct scaling_row *both[] = {row, &s->rows[row->efficiency.base]};
     for (int side = 0; side < 2; side++)
-        for (int i = 0; i < both[side]->n_used; i++) {
-            const struct stats_interval *aa = &both[side]->runs[i].account.aa_ratio;
-            widest.low = fmin(widest.low, aa->low); /* a NaN counts for nothing */
-            widest.high = fmax(widest.high, aa->high);
-            widest.n += aa->n;
-        }
+        for (int i = 0; i < both[side]->n_used; i++)
+            claim_widen(&widest, &both[side]->runs[i].account.aa_ratio);
     return widest;
 }
 

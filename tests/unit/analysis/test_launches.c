@@ -306,6 +306,28 @@ static void test_straggler(void)
     CHECK(s.kind == STRAGGLER_UNKNOWN && s.rank == -1 && isnan(s.cost));
 }
 
+/* A point of one block has no A/A: beside a quiet one nothing says how noisy it is. */
+static void test_widest(void)
+{
+    const struct stats_interval loss = {0.8, 0.79, 0.81, 50}, none = {NAN, NAN, NAN, 0};
+    const struct stats_interval quiet = {1, 0.99, 1.02, 20}, other = {1, 0.97, 1.01, 20};
+    struct stats_interval aa = {1, NAN, NAN, 0};
+    claim_widen(&aa, &quiet);
+    CHECK(aa.low == 0.99 && aa.high == 1.02);
+    claim_widen(&aa, &other);
+    CHECK(aa.low == 0.97 && aa.high == 1.02 && aa.n == 2);
+    CHECK_EQ(claim_differs(&loss, &aa), CLAIM_HOLDS);
+    claim_widen(&aa, &none);
+    CHECK(isnan(aa.low) && isnan(aa.high));
+    CHECK_EQ(claim_differs(&loss, &aa), CLAIM_UNDECIDED);
+    claim_widen(&aa, &quiet); /* nor does a later one help */
+    CHECK(isnan(aa.low) && isnan(aa.high));
+    aa = (struct stats_interval){1, NAN, NAN, 0};
+    claim_widen(&aa, &none);
+    claim_widen(&aa, &quiet);
+    CHECK(isnan(aa.low) && isnan(aa.high));
+}
+
 static void test_claim(void)
 {
     const struct {
@@ -358,6 +380,7 @@ int main(void)
     test_shift_edges();
     test_straggler();
     test_claim();
+    test_widest();
     test_differs();
     return test_end();
 }

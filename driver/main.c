@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,18 @@ static void abort_job(int code)
 }
 
 /* ---- start ---- */
+
+/* Where stdout is closed, the next pipe or file that is opened would be in its place, and the table go there. Nobody
+ * writes to what is open for reading: that fails, and is said. */
+static void hold_streams(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDONLY);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
 
 static void say_help(void)
 {
@@ -341,6 +354,7 @@ int main(int argc, char **argv)
     static struct job job;
     bool help = false;
     job.begin_ns = units_now_ns();
+    hold_streams();
     checkpoint_file_library();
     job.calibrates = argc > 1 && strcmp(argv[1], "calibrate") == 0;
     preempt_begin(!job.calibrates, launcher_find().rank <= 0);

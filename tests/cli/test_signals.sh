@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Whatever stops a job in its first moments, before MPI knows how many ranks there are, is said by one rank,
-# with the code of the table; and what was printed into a full disk is no success.
+# with the code of the table; and what was printed to nobody is no success.
 . "$(dirname "$0")/lib.sh"
 
 study=$bin/scalestudy
@@ -80,5 +80,13 @@ for what in --help --version "--validate --layout 1x1"; do
     into_full() { "$study" $what >/dev/full; }
     refuses 8 "stdout: the" into_full
 done
+
+# ---- no streams at all: what is printed does not go to whatever is opened in their place ----
+closed() { "$study" "${quick[@]}" --out d.h5 <&- >&- 2>&-; }
+run closed
+expect_exit 8
+check "the study is whole" "$bin/scalereport" d.h5
+without_stdout() { "$study" "${quick[@]}" --out e.h5 >&-; }
+refuses 8 "stdout: the table could not be written; e.h5 is complete" without_stdout
 
 finish

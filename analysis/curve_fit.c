@@ -162,6 +162,18 @@ static bool note_emulated(const struct curve_fit *f, char *text, size_t size)
     return n > 0;
 }
 
+static bool note_unsettled(const struct curve_fit *f, char *text, size_t size)
+{
+    int n = 0;
+    for (int i = 0; i < f->regime.n_points; i++)
+        n += f->regime.points[i]->unsettled;
+    if (n > 0)
+        snprintf(text, size,
+                 "unsettled at %d of %d points: their intervals are wider than the study asked for",
+                 n, f->regime.n_points);
+    return n > 0;
+}
+
 static bool note_single(const struct curve_fit *f, char *text, size_t size)
 {
     int launches = 0, spread = 0;
@@ -209,8 +221,8 @@ static bool note_bounds(const struct curve_fit *f, char *text, size_t size)
 bool curve_fit_note(const struct curve_fit *fit, int i, char *text, size_t size)
 {
     static bool (*const all[])(const struct curve_fit *, char *, size_t) = {
-        note_emulated, note_points,   note_one_node, note_inside, note_declared,
-        note_single,   note_left_out, note_crossing, note_bounds};
+        note_emulated, note_unsettled, note_points,   note_one_node, note_inside,
+        note_declared, note_single,    note_left_out, note_crossing, note_bounds};
     for (size_t k = 0; k < sizeof all / sizeof *all; k++)
         if (all[k](fit, text, size) && i-- == 0)
             return true;

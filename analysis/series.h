@@ -69,8 +69,9 @@ struct series_point {
     bool valid;
     char why[96]; /* not valid: why */
     bool oversubscribed,
-        emulated; /* of a study: in no fit and no gate; says nothing of a network */
-    bool exact;   /* single values: nothing is known about their spread */
+        emulated;   /* of a study: in no fit and no gate; says nothing of a network */
+    bool unsettled; /* of a study: its interval stayed wider than the study asked for */
+    bool exact;     /* single values: nothing is known about their spread */
 
     struct stats_interval step_s; /* NaN when only a rate is known */
     struct stats_interval rate;   /* of all devices, in the unit of series.rate */

@@ -20,6 +20,7 @@ static struct series_point point_of(const struct scaling_row *row)
     out.nodes = p->nodes;
     out.oversubscribed = p->oversubscribed != 0;
     out.emulated = p->emulated != 0;
+    out.unsettled = strcmp(report_status(row), "unsettled") == 0;
     out.valid = row->valid && row->step_ns.n > 0;
     snprintf(out.why, sizeof out.why, "%.*s", (int)sizeof out.why - 1, p->why);
     out.step_s = (struct stats_interval){row->step_ns.value * 1e-9, row->step_ns.low * 1e-9,

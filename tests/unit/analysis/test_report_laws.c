@@ -38,6 +38,7 @@ static void make_point(struct record_point *out, int index, int launch)
     s.slow_rank = index == 2 ? 3 : -1;
     s.slow_factor = 1.1;
     synthetic_point(out, &s);
+    out->point.settled = index != 5;
     if (index == 4)
         stretch(out);
 }

@@ -24,6 +24,7 @@
 #include "base/err.h"
 #include "base/opt.h"
 #include "base/revision.h" /* made by cmake/revision.cmake */
+#include "base/streams.h"
 
 /* Of the resampling: the same files give the same report. */
 enum { SEED = 1 };
@@ -171,14 +172,6 @@ static int print_reports(const struct studies *studies, const struct options *as
     return 0;
 }
 
-static int flush_output(void)
-{
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return fail(FAIL_FILE, "the report could not be written to standard output: %s",
-                    strerror(errno));
-    return 0;
-}
-
 /* A plain file that neither is HDF5 nor is named like a study. */
 static bool is_table(const char *path)
 {
@@ -279,7 +272,7 @@ static int run(int argc, char **argv)
     const struct command *command = find_command(argc > 1 ? argv[1] : NULL);
     if (command) {
         rc = command->run(argc - 1, argv + 1);
-        return rc != 0 ? rc : flush_output();
+        return rc != 0 ? rc : streams_written("the report", NULL);
     }
     opt_defaults(options, N_OPTIONS, &asked);
     rc = opt_argv(options, N_OPTIONS, &asked, argc, argv, &first, &help);
@@ -291,11 +284,12 @@ static int run(int argc, char **argv)
         print_version();
     else
         rc = report_files(argv + first, argc - first, &asked);
-    return rc != 0 ? rc : flush_output();
+    return rc != 0 ? rc : streams_written("the report", NULL);
 }
 
 int main(int argc, char **argv)
 {
+    streams_hold();
     int rc = run(argc, argv);
     if (rc != 0)
         fprintf(stderr, "scalereport: %s\n", fail_message());

@@ -10,6 +10,7 @@
 
 #include "analysis/stats.h"
 #include "base/err.h"
+#include "base/streams.h"
 #include "base/units.h"
 #include "driver/agree.h"
 #include "driver/calibrate_parts.h"
@@ -250,9 +251,7 @@ static int finish(struct calibration *c, int argc, char **argv)
         TRY(write_topology(c));
         printf("# machine %s: a study takes it as --topology\n", job->study.topology_out);
     }
-    if (fflush(stdout) != 0 || ferror(stdout))
-        rc = fail(FAIL_FILE, "stdout: the table could not be written; %s is complete",
-                  job->study.out);
+    rc = streams_written("the table", job->study.out);
 out:
     return rc;
 }

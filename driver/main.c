@@ -1,4 +1,3 @@
-#include <fcntl.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/streams.h"
 #include "base/units.h"
 #include "driver/agree.h"
 #include "driver/calibrate.h"
@@ -37,18 +37,6 @@ static void abort_job(int code)
 }
 
 /* ---- start ---- */
-
-/* Where stdout is closed, the next pipe or file that is opened would be in its place, and the table go there. Nobody
- * writes to what is open for reading: that fails, and is said. */
-static void hold_streams(void)
-{
-    int fd;
-    do
-        fd = open("/dev/null", O_RDONLY);
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd >= 0)
-        close(fd);
-}
 
 static void say_help(void)
 {
@@ -191,14 +179,6 @@ static void say_what(const struct job *job)
     fflush(stdout);
 }
 
-/* A full disk behind stdout is no success. */
-static int was_written(const char *what)
-{
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return fail(FAIL_FILE, "stdout: %s could not be written", what);
-    return 0;
-}
-
 static int say_valid(const struct job *job)
 {
     show_map(job);
@@ -212,7 +192,7 @@ static int say_valid(const struct job *job)
                (long long)p->global_batch, (long long)p->sequence);
     }
     printf("\n");
-    return was_written("the list of points");
+    return streams_written("the list of points", NULL);
 }
 
 /* ---- the file ---- */
@@ -271,9 +251,8 @@ static int end_record(struct job *job, struct record *record, int verdict)
             record_abandon(record);
         if (rc == 0 && complete)
             printf("# read it with: scalereport %s\n", job->study.out);
-        if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout)))
-            rc = fail(FAIL_FILE, "stdout: the table could not be written; %s is complete",
-                      job->study.out);
+        if (rc == 0)
+            rc = streams_written("the table", job->study.out);
     }
     if (!complete)
         return verdict;
@@ -354,7 +333,7 @@ int main(int argc, char **argv)
     static struct job job;
     bool help = false;
     job.begin_ns = units_now_ns();
-    hold_streams();
+    streams_hold();
     checkpoint_file_library();
     job.calibrates = argc > 1 && strcmp(argv[1], "calibrate") == 0;
     preempt_begin(!job.calibrates, launcher_find().rank <= 0);
@@ -364,7 +343,7 @@ int main(int argc, char **argv)
             say_help();
         else
             provenance_version(stdout);
-        if (was_written(job.study.version ? "the version" : "the help") == 0)
+        if (streams_written(job.study.version ? "the version" : "the help", NULL) == 0)
             return 0;
         fprintf(stderr, "scalestudy: %s\n", fail_message());
         return FAIL_FILE;

@@ -288,24 +288,26 @@ out:
     return rc;
 }
 
-static int refuse_syntax(const yaml_parser_t *parser, const char *path)
+static int refuse_syntax(const yaml_parser_t *parser, FILE *file, const char *path)
 {
+    if (ferror(file)) /* a folder can be opened, and gives no bytes */
+        return fail(FAIL_FILE, "%s: cannot be read: %s", path, strerror(errno));
     return fail(FAIL_FILE, "%s:%d: not YAML: %s", path, (int)parser->problem_mark.line + 1,
                 parser->problem != NULL ? parser->problem : "out of memory");
 }
 
-static int read_documents(yaml_parser_t *parser, const char *path, struct topology *out)
+static int read_documents(yaml_parser_t *parser, FILE *file, const char *path, struct topology *out)
 {
     yaml_document_t document;
     struct reading r = {path, &document};
     if (!yaml_parser_load(parser, &document))
-        return refuse_syntax(parser, path);
+        return refuse_syntax(parser, file, path);
     int rc = read_root(&r, out);
     yaml_document_delete(&document);
     if (rc != 0)
         return rc;
     if (!yaml_parser_load(parser, &document))
-        return refuse_syntax(parser, path);
+        return refuse_syntax(parser, file, path);
     const yaml_node_t *second = yaml_document_get_root_node(&document);
     if (second != NULL)
         rc = fail(FAIL_FILE, "%s:%d: wanted one document, found a second", path, line_of(second));
@@ -332,7 +334,7 @@ int topology_read(struct topology *out, const char *path)
     if (!yaml_parser_initialize(&parser))
         die(FAIL_INTERNAL, "out of memory: reading %s", path);
     yaml_parser_set_input_file(&parser, file);
-    int rc = read_documents(&parser, path, out);
+    int rc = read_documents(&parser, file, path, out);
     yaml_parser_delete(&parser);
     fclose(file);
     if (rc != 0)

@@ -78,7 +78,7 @@ check "and leaves nothing" test ! -e c.h5.parts
 for what in --help --version "--validate --layout 1x1"; do
     # shellcheck disable=SC2086 # words
     into_full() { "$study" $what >/dev/full; }
-    refuses 8 "stdout: the" into_full
+    refuses 8 "could not be written to standard output: No space left on device" into_full
 done
 
 # ---- no streams at all: what is printed does not go to whatever is opened in their place ----
@@ -87,6 +87,11 @@ run closed
 expect_exit 8
 check "the study is whole" "$bin/scalereport" d.h5
 without_stdout() { "$study" "${quick[@]}" --out e.h5 >&-; }
-refuses 8 "stdout: the table could not be written; e.h5 is complete" without_stdout
+refuses 8 "the table could not be written to standard output: Bad file descriptor; e.h5 is complete" without_stdout
+drawn() { "$bin/scalereport" d.h5 --plot drawn.svg <&- >&- 2>&-; }
+run "$bin/scalereport" d.h5 --plot alone.svg
+run drawn
+expect_exit 8
+check "the picture holds no table" cmp alone.svg drawn.svg
 
 finish

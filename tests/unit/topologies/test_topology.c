@@ -144,6 +144,7 @@ static void bad_names_and_machines(void)
     refuses("node:100000 gpu:100000", FAIL_USAGE, "more than 2147483647 devices");
     refuses("nope node:4", FAIL_USAGE, "no topology called nope");
     refuses("no/such.yaml", FAIL_FILE, "no/such.yaml: cannot be read: No such file");
+    refuses("/", FAIL_FILE, "/: cannot be read: Is a directory");
     refuses("/", FAIL_FILE, "");
 }
 

@@ -24,7 +24,6 @@ struct space {
     const struct model *model;
     struct policy base;    /* what does not vary */
     int64_t micro_batches; /* the most */
-    int64_t samples;       /* of a replica a step, at most; 0: its part of the batch of `base` */
     space_visit *visit;
     void *arg;
     int64_t tuples, legal_tuples, offered, points; /* counted */
@@ -64,10 +63,7 @@ static inline void space_give(struct space *space, struct space_point *point)
 /* Accumulation, recomputation, overlap of gradients: for every way of splitting. */
 static inline void space_common(struct space *space, struct space_point *point)
 {
-    int64_t replicas = point->degrees.dp, batch = space->base.global_batch / replicas;
-    if (space->samples > 0 && batch > space->samples)
-        batch = space->samples;
-    point->policy.global_batch = batch * replicas;
+    int64_t batch = space->base.global_batch / point->degrees.dp;
     for (int64_t a = 1; a <= space->micro_batches; a++)
         for (int recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL; recompute++)
             for (int overlap = 0; overlap < 2; overlap++) {

@@ -370,6 +370,7 @@ int main(int argc, char **argv)
     points_release(&job.points);
     discover_release(&job.found);
     MPI_Comm_free(&world);
+    preempt_end(rc);
     MPI_Finalize();
     return rc;
 }

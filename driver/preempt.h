@@ -32,6 +32,10 @@ void preempt_watch(bool run, const char *out);
 /* From now on nothing is said when leaving at once: the study is being merged. */
 void preempt_say_nothing(void);
 
+/* How the job ends is agreed and said: a signal now adds nothing to it and leaves with `code`. Before MPI_Finalize,
+ * which no rank leaves before all are there: a launcher that sees one rank fail kills those that are still in it. */
+void preempt_end(int code);
+
 /* The first signal noted in this process, 0: none. */
 int preempt_seen(void);
 

@@ -69,6 +69,17 @@ expect_stderr "study: stopped by SIGUSR1: finished points are in b.h5.parts"
 run "$study" "${quick[@]}" --study <(echo "min-steps: 2") --out b.h5 --resume
 expect_exit 0
 
+# ---- killed in MPI_Finalize, since another rank has left already: all is said, and the code stands ----
+killed_last() { env LD_PRELOAD="$bin/../tests/fake/libfake_finalize.so" "$@"; }
+refuses 6 "no topology called nowhere" killed_last "$study" --layout 1x1 --topology nowhere
+refuses 6 "no model called nowhere" killed_last "$study" calibrate --layout 1x1 --model nowhere
+run killed_last "$study" "${quick[@]}" --study <(echo "min-steps: 2") --out f.h5
+expect_exit 0
+check "nothing beside the table" test ! -s "$scratch/stderr"
+run killed_last "$study" "${quick[@]}" --out g.h5 --check=on --test-drop-op 20
+expect_exit 7
+check "one rank speaks" test "$(grep -c ^scalestudy: "$scratch/stderr")" = 1
+
 # ---- a limit of the size of files is a sentence, not a signal ----
 limited() { (ulimit -f 8 && exec "$study" "${quick[@]}" --out c.h5); }
 refuses 8 "File too large" limited

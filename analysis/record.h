@@ -689,6 +689,12 @@ struct record;
 int record_begin(struct record **out, const char *path, const struct record_head *head, bool resume,
                  int *launch, int **done, int *n_done);
 
+/*
+ * What record_begin() would answer now, with nothing made or changed; the writer's lock is held while it looks.
+ * Only writing shows that a disk is full.
+ */
+int record_look(const char *path, const struct record_head *head, bool resume);
+
 /* Publish one point: when this returns 0 the point survives any kill. On failure nothing that was
  * there is lost. Its launch is written as this record's, whatever the row says. FAIL_INTERNAL for
  * rows that a reader would refuse: a rank not below `ranks`, a text without end. */

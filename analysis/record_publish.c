@@ -16,6 +16,11 @@ static int fail_path(const char *verb, const char *path, int code)
     return fail(FAIL_FILE, "record: cannot %s %s: %s", verb, path, strerror(code));
 }
 
+int record_cannot_write(const char *path, int code)
+{
+    return fail_path("write", path, code);
+}
+
 bool record_exists(const char *path)
 {
     struct stat found;
@@ -58,7 +63,7 @@ int record_publish(const char *path, const void *bytes, size_t size)
         code = errno;
     if (code != 0) {
         unlink(temporary);
-        return fail_path("write", path, code);
+        return record_cannot_write(path, code);
     }
     return record_sync_folder(path);
 }
@@ -84,20 +89,37 @@ int record_publish_file(const char *temporary, const char *path)
         code = rename_new(temporary, path);
     if (code != 0) {
         unlink(temporary);
-        return fail_path("write", path, code);
+        return record_cannot_write(path, code);
     }
     return record_sync_folder(path);
 }
 
-int record_sync_folder(const char *path)
+static void folder_of(const char *path, char folder[RECORD_PATH])
 {
-    char folder[RECORD_PATH];
-    snprintf(folder, sizeof folder, "%s", path);
+    snprintf(folder, RECORD_PATH, "%s", path);
     char *slash = strrchr(folder, '/');
     if (slash == NULL)
         strcpy(folder, ".");
     else
         slash[slash == folder] = '\0';
+}
+
+int record_cannot_make(const char *path)
+{
+    char folder[RECORD_PATH];
+    struct stat found;
+    if (lstat(path, &found) == 0)
+        return EEXIST;
+    if (errno != ENOENT)
+        return errno;
+    folder_of(path, folder);
+    return access(folder, W_OK | X_OK) == 0 ? 0 : errno;
+}
+
+int record_sync_folder(const char *path)
+{
+    char folder[RECORD_PATH];
+    folder_of(path, folder);
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return fail_path("open", folder, errno);
@@ -124,15 +146,19 @@ static int wait_for_lock(int fd)
     return 0;
 }
 
-int record_lock(const char *folder, int *fd)
+/* `create` is O_CREAT, or 0: then one that could be made is nobody's. */
+static int take_lock(const char *folder, int create, int *fd)
 {
     char path[RECORD_PATH + 8];
     struct stat opened, named;
     snprintf(path, sizeof path, "%s/lock", folder);
-    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (*fd < 0)
-        return fail_path("write", path, errno);
-    int code = wait_for_lock(*fd);
+    *fd = open(path, O_RDWR | create | O_CLOEXEC, 0666);
+    int code = *fd < 0 ? errno : 0;
+    if (code == ENOENT && create == 0 && (code = record_cannot_make(path)) == 0)
+        return 0;
+    if (code != 0)
+        return record_cannot_write(path, code);
+    code = wait_for_lock(*fd);
     if (code == 0 && fstat(*fd, &opened) == 0 && stat(path, &named) == 0 &&
         opened.st_ino == named.st_ino)
         return 0;
@@ -141,4 +167,14 @@ int record_lock(const char *folder, int *fd)
     if (code != 0 && code != EWOULDBLOCK)
         return fail_path("lock", path, code);
     return fail(FAIL_FILE, "record: %s is in use: another run is writing this study", folder);
+}
+
+int record_lock(const char *folder, int *fd)
+{
+    return take_lock(folder, O_CREAT, fd);
+}
+
+int record_lock_there(const char *folder, int *fd)
+{
+    return take_lock(folder, 0, fd);
 }

@@ -30,6 +30,16 @@ int record_sync_folder(const char *path);
  */
 int record_lock(const char *folder, int *fd);
 
+/* The same, and nothing is made: *fd is -1 where there is no lock and one could be made. */
+int record_lock_there(const char *folder, int *fd);
+
 bool record_exists(const char *path);
+
+/* What making a new `path` would fail with, of errno: EEXIST, ENOENT, EROFS ... 0: it could be made, as far as
+ * can be seen without making it. */
+int record_cannot_make(const char *path);
+
+/* FAIL_FILE: `path` could not be written, for that reason. */
+int record_cannot_write(const char *path, int code);
 
 #endif

@@ -48,10 +48,15 @@ static int refuse_existing(const char *path, const char *parts, bool resume)
     return 0;
 }
 
+static int cannot_create(const char *folder, int code)
+{
+    return fail(FAIL_FILE, "record: cannot create %s: %s", folder, strerror(code));
+}
+
 static int make_folder(const char *folder)
 {
     if (mkdir(folder, 0777) != 0)
-        return fail(FAIL_FILE, "record: cannot create %s: %s", folder, strerror(errno));
+        return cannot_create(folder, errno);
     return record_sync_folder(folder);
 }
 
@@ -97,8 +102,8 @@ out:
     return rc;
 }
 
-static int begin_head(struct record *record, const struct record_head *head, bool resume,
-                      int **done, int *n_done)
+static int join_head(struct record *record, const struct record_head *head, bool resume, int **done,
+                     int *n_done)
 {
     char path[RECORD_PATH + 16], why[RECORD_WHY];
     int rc = 0;
@@ -109,10 +114,60 @@ static int begin_head(struct record *record, const struct record_head *head, boo
     if (resume && record_exists(path))
         TRY(read_old(record, head, done, n_done));
     record_head_join(&record->head, head, record->launch);
-    rc = publish_head(record);
 out:
     return rc;
 }
+
+/* Its names, if nothing that is there refuses them. */
+static int name_record(struct record *record, const char *path, bool resume)
+{
+    int rc;
+    record->lock = record->pieces = -1;
+    TRY(check_path(path));
+    snprintf(record->path, sizeof record->path, "%s", path);
+    snprintf(record->parts, sizeof record->parts, "%s.parts", path);
+    rc = refuse_existing(record->path, record->parts, resume);
+out:
+    return rc;
+}
+
+/* ---- looked at ---- */
+
+static int look_where(struct record *record, bool resume)
+{
+    if (resume)
+        return record_lock_there(record->parts, &record->lock);
+    int code = record_cannot_make(record->parts);
+    if (code != 0)
+        return cannot_create(record->parts, code);
+    return record_sync_folder(record->parts); /* which changes nothing, and may be refused too */
+}
+
+/* A head is published as another file that then takes its name. */
+static int look_at_head(const struct record *record)
+{
+    char path[RECORD_PATH + 16], temporary[RECORD_PATH + 24];
+    snprintf(path, sizeof path, "%s/head.h5", record->parts);
+    snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    int code = record_cannot_make(temporary);
+    return code == 0 || code == EEXIST ? 0 : record_cannot_write(path, code);
+}
+
+int record_look(const char *path, const struct record_head *head, bool resume)
+{
+    struct record *record = must_alloc(1, sizeof *record);
+    int rc;
+    TRY(name_record(record, path, resume));
+    TRY(look_where(record, resume));
+    TRY(join_head(record, head, resume, NULL, NULL));
+    if (resume)
+        rc = look_at_head(record);
+out:
+    record_abandon(record);
+    return rc;
+}
+
+/* ---- begun ---- */
 
 static void drop_parts(struct record *record)
 {
@@ -129,22 +184,19 @@ int record_begin(struct record **out, const char *path, const struct record_head
     struct record *record = must_alloc(1, sizeof *record);
     bool made = false;
     int rc;
-    record->lock = record->pieces = -1;
     *out = NULL;
     if (done != NULL)
         *done = NULL;
     if (n_done != NULL)
         *n_done = 0;
-    TRY(check_path(path));
-    snprintf(record->path, sizeof record->path, "%s", path);
-    snprintf(record->parts, sizeof record->parts, "%s.parts", path);
-    TRY(refuse_existing(record->path, record->parts, resume));
+    TRY(name_record(record, path, resume));
     if (!resume) {
         TRY(make_folder(record->parts));
         made = true;
     }
     TRY(record_lock(record->parts, &record->lock));
-    TRY(begin_head(record, head, resume, done, n_done));
+    TRY(join_head(record, head, resume, done, n_done));
+    TRY(publish_head(record));
     if (launch != NULL)
         *launch = record->launch;
     *out = record;

@@ -5,9 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "analysis/record_publish.h"
 #include "analysis/stats.h"
 #include "base/err.h"
 #include "base/streams.h"
@@ -66,32 +67,46 @@ static int refuse_mixed(const struct job *job)
     return 0;
 }
 
-/* A result that exists, or that has no folder to go to: before hours are measured for it. */
-static int refuse_output(const char *path, const char *option)
+static bool is_same_file(const char *a, const char *b)
 {
-    char folder[STUDY_PATH];
-    const char *slash = strrchr(path, '/');
-    if (path[0] == '\0')
-        return 0;
-    if (access(path, F_OK) == 0)
-        return fail(FAIL_FILE, "calibrate: %s exists: choose another %s", path, option);
-    snprintf(folder, sizeof folder, "%.*s", slash != NULL ? (int)(slash - path) + 1 : 1,
-             slash != NULL ? path : ".");
-    if (access(folder, W_OK) != 0)
-        return fail(FAIL_FILE, "calibrate: %s cannot be written: %s: %s", path, folder,
-                    strerror(errno));
+    char folder[2][STUDY_PATH];
+    const char *path[2] = {a, b}, *name[2];
+    struct stat found[2];
+    for (int i = 0; i < 2; i++) {
+        const char *slash = strrchr(path[i], '/');
+        name[i] = slash != NULL ? slash + 1 : path[i];
+        snprintf(folder[i], sizeof folder[i], "%.*s",
+                 slash != NULL ? (int)(slash - path[i]) + 1 : 1, slash != NULL ? path[i] : ".");
+        if (stat(folder[i], &found[i]) != 0)
+            return false;
+    }
+    return strcmp(name[0], name[1]) == 0 && found[0].st_dev == found[1].st_dev &&
+           found[0].st_ino == found[1].st_ino;
+}
+
+/* A machine description that rank 0 could not write: before hours are measured for it. */
+static int refuse_output(const struct study *study)
+{
+    const char *path = study->topology_out;
+    int code = path[0] != '\0' ? record_cannot_make(path) : 0;
+    if (code == EEXIST)
+        return fail(FAIL_FILE, "calibrate: %s exists: choose another --topology-out", path);
+    if (code != 0)
+        return fail(FAIL_FILE, "calibrate: %s cannot be written: %s", path, strerror(code));
+    if (path[0] != '\0' && is_same_file(path, study->out))
+        return fail(FAIL_USAGE, "calibrate: --out and --topology-out are both %s: wanted two files",
+                    path);
     return 0;
 }
 
 int calibrate_check(const struct job *job)
 {
-    int rc = 0;
+    int rc;
     if (!job->calibrates)
         return refuse_study(&job->study);
-    TRY(refuse_mixed(job));
-    TRY(refuse_output(job->study.out, "--out"));
-    TRY(refuse_output(job->study.topology_out, "--topology-out"));
-out:
+    rc = refuse_mixed(job);
+    if (rc == 0 && job->rank == 0) /* folders of other hosts are not asked about */
+        rc = refuse_output(&job->study);
     return rc;
 }
 
@@ -256,18 +271,6 @@ out:
     return rc;
 }
 
-static void name_output(struct job *job)
-{
-    char stamp[32];
-    time_t now = time(NULL);
-    struct tm utc;
-    if (job->study.out[0] != '\0')
-        return;
-    gmtime_r(&now, &utc);
-    strftime(stamp, sizeof stamp, "%Y%m%dT%H%M%SZ", &utc);
-    snprintf(job->study.out, sizeof job->study.out, "scalestudy-calibrate-%s.h5", stamp);
-}
-
 static int measure_all(struct calibration *c)
 {
     int rc = 0;
@@ -288,7 +291,6 @@ int calibrate(struct job *job, int argc, char **argv)
 {
     struct calibration c = {.job = job, .point = largest_point(job)};
     int rc;
-    name_output(job);
     job->t0_ns = units_now_ns();
     TRY(agree(watchdog_start(job->study.timeout, job->rank,
                              job->found.hosts[job->found.ranks[job->rank].host].name),

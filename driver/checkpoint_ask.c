@@ -248,12 +248,11 @@ static int check_root(const struct job *job, const struct point *point)
     if (job->rank == 0 && rc == 0)
         rc = check_apart(job, root);
     TRY(agree_quietly(rc, job->world));
-    if (job->study.validate) { /* touches nothing */
-        rc = job->rank == 0 ? checkpoint_place_look(root) : 0;
-        return agree_quietly(rc, job->world);
-    }
     TRY(agree_broadcast(&own, sizeof own, 0, job->world));
-    TRY(checkpoint_place_shared(root, job->rank, job->world, &view));
+    if (job->study.validate) /* touches nothing */
+        TRY(checkpoint_place_look(root, job->rank, job->world, &view));
+    else
+        TRY(checkpoint_place_shared(root, job->rank, job->world, &view));
     if (!own)
         TRY(checkpoint_place_check(root, job->rank, &view, &terms, job->begin_step, job->world));
     rc = checkpoint_place_hold(root, job->rank, &view, behind ? HOLD_BEHIND_KILLED_S : HOLD_S,

@@ -47,27 +47,6 @@ int checkpoint_place_make(const char *folder)
     return 0;
 }
 
-int checkpoint_place_look(const char *folder)
-{
-    char path[CHECKPOINT_PATH];
-    struct stat found;
-    snprintf(path, sizeof path, "%s", folder);
-    while (stat(path, &found) != 0 && errno == ENOENT) { /* up to what is there */
-        if (check_link(path) != 0)
-            return FAIL_FILE;
-        char *slash = strrchr(path, '/');
-        if (slash == path || slash == NULL)
-            snprintf(path, sizeof path, slash == path ? "/" : ".");
-        else
-            *slash = '\0';
-    }
-    if (stat(path, &found) == 0 && !S_ISDIR(found.st_mode))
-        return fail(FAIL_FILE, "checkpoint: %s is no folder", path);
-    if (access(path, W_OK | X_OK) != 0)
-        return fail(FAIL_FILE, "checkpoint: cannot write in %s: %s", path, strerror(errno));
-    return 0;
-}
-
 /* Magic numbers of statfs(2) and of linux/magic.h; Lustre, GPFS and BeeGFS from their own sources. */
 void checkpoint_place_type(const char *folder, char *out, size_t size)
 {
@@ -141,13 +120,20 @@ static bool is_first(const char *folder, const char *nonce, int rank)
     return true;
 }
 
+/* Of the folder that rank 0 has, which all may have, it need not be said whose it is. */
+static int agree_of_folder(int rc, int rank, const void *comm)
+{
+    int first = agree_quietly(rank == 0 ? rc : 0, comm);
+    return first != 0 ? first : agree_named(rc, comm);
+}
+
 int checkpoint_place_shared(const char *folder, int rank, const void *comm,
                             struct checkpoint_view *view)
 {
     char nonce[NAME] = "", path[CHECKPOINT_PATH + NAME];
     bool planted = false;
     int rc = 0;
-    *view = (struct checkpoint_view){rank == 0, rank == 0};
+    *view = (struct checkpoint_view){.sees = rank == 0, .leads = rank == 0};
     if (rank == 0) {
         snprintf(nonce, sizeof nonce, ".seen-%ld-%lld", (long)getpid(), (long long)units_now_ns());
         rc = checkpoint_place_make(folder);
@@ -159,7 +145,7 @@ int checkpoint_place_shared(const char *folder, int rank, const void *comm,
     view->sees = is_planted(folder, nonce, 0);
     if (!view->sees && (rc = checkpoint_place_make(folder)) == 0)
         rc = plant(folder, nonce, rank, &planted); /* a folder of this node's own */
-    TRY(agree_quietly(rc, comm));
+    TRY(agree_of_folder(rc, rank, comm));
     view->leads = rank == 0 || (!view->sees && is_first(folder, nonce, rank));
     TRY(agree_barrier(comm)); /* all have looked */
 out:
@@ -169,14 +155,55 @@ out:
     return rc;
 }
 
+/* ---- could it be? ---- */
+
+/* What is there of it: the folder, or the nearest above it. FAIL_FILE for a link to nothing on the way. */
+static int find_above(const char *folder, char path[CHECKPOINT_PATH])
+{
+    struct stat found;
+    snprintf(path, CHECKPOINT_PATH, "%s", folder);
+    while (stat(path, &found) != 0 && errno == ENOENT) {
+        if (check_link(path) != 0)
+            return FAIL_FILE;
+        char *slash = strrchr(path, '/');
+        if (slash == path || slash == NULL)
+            snprintf(path, CHECKPOINT_PATH, slash == path ? "/" : ".");
+        else
+            *slash = '\0';
+    }
+    return 0;
+}
+
+static int look(const char *folder)
+{
+    char path[CHECKPOINT_PATH];
+    struct stat found;
+    if (find_above(folder, path) != 0)
+        return FAIL_FILE;
+    bool there = strcmp(path, folder) == 0 && stat(path, &found) == 0;
+    if (there && !S_ISDIR(found.st_mode))
+        return fail(FAIL_FILE, "checkpoint: %s is no folder", folder);
+    if (access(path, W_OK | X_OK) != 0)
+        return fail(FAIL_FILE, "checkpoint: cannot %s %s: %s", there ? "write in" : "make", folder,
+                    strerror(errno));
+    return 0;
+}
+
+int checkpoint_place_look(const char *folder, int rank, const void *comm,
+                          struct checkpoint_view *view)
+{
+    *view = (struct checkpoint_view){.sees = rank == 0, .leads = true, .looks = true};
+    return agree_of_folder(look(folder), rank, comm);
+}
+
 /* ---- nobody else saves there ---- */
 
-static int hold(const char *folder, int seconds, int *held)
+static int hold(const char *folder, int seconds, int how, int *held)
 {
     const int tries = 10 * seconds;
     *held = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int i = 0; *held >= 0 && i < tries; i++) {
-        if (flock(*held, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        if (flock(*held, how | LOCK_NB) == 0 || errno != EWOULDBLOCK)
             return 0;
         units_sleep_ns(100000000);
     }
@@ -194,18 +221,12 @@ bool checkpoint_place_is_held(int held)
     return held >= 0 && flock(held, LOCK_EX | LOCK_NB) == 0; /* again, which changes nothing */
 }
 
-/* Where all have the folder of rank 0 it need not be said whose it is. */
-static int agree_of_folder(int rc, int rank, const void *comm)
-{
-    int others = agree_named(rank == 0 ? 0 : rc, comm);
-    return others != 0 ? others : agree_quietly(rc, comm);
-}
-
 int checkpoint_place_hold(const char *folder, int rank, const struct checkpoint_view *view,
                           int seconds, const void *comm, int *held)
 {
+    int how = view->looks ? LOCK_SH : LOCK_EX;
     *held = -1;
-    return agree_of_folder(view->leads ? hold(folder, seconds, held) : 0, rank, comm);
+    return agree_of_folder(view->leads ? hold(folder, seconds, how, held) : 0, rank, comm);
 }
 
 /* ---- and nothing is there that is another study's ---- */

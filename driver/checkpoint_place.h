@@ -13,10 +13,6 @@
 /* Make a folder and those above it; one that is there is fine. FAIL_FILE. */
 int checkpoint_place_make(const char *folder);
 
-/* Could it be made, and written in? Nothing is touched: what is there of the path is asked for its rights, and
- * space and quotas are not. FAIL_FILE as checkpoint_place_make and checkpoint_place_shared would. */
-int checkpoint_place_look(const char *folder);
-
 /* "ext4", "tmpfs", "lustre", ... or the magic number in hex; "" when it cannot be asked. */
 void checkpoint_place_type(const char *folder, char *out, size_t size);
 
@@ -28,11 +24,18 @@ struct checkpoint_view {
     bool sees; /* the folder that rank 0 has, and not one of its own node */
     bool
         leads; /* it is the first rank of those who see this folder: rank 0, and one rank of each other node */
+    bool
+        looks; /* it saves nothing there: who leads is not known, so each rank looks for itself, beside others */
 };
 
 /* Collective over `comm`; the folder is made where it is not there. FAIL_FILE where it cannot be written in. */
 int checkpoint_place_shared(const char *folder, int rank, const void *comm,
                             struct checkpoint_view *view);
+
+/* Collective: could it be made, and written in? Nothing is touched: what is there of the path is asked for its rights,
+ * and space and quotas are not. FAIL_FILE as the one above; its view serves the two below. */
+int checkpoint_place_look(const char *folder, int rank, const void *comm,
+                          struct checkpoint_view *view);
 
 /*
  * Collective: each folder is for one study at a time, as long as *held of the rank that leads there stays open (-1: there

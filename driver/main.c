@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/err.h"
@@ -16,13 +15,13 @@
 #include "driver/device_ask.h"
 #include "driver/devices.h"
 #include "driver/full_run.h"
-#include "driver/full_run_log.h"
 #include "driver/job.h"
 #include "driver/point_plan.h"
 #include "driver/preempt.h"
 #include "driver/provenance.h"
 #include "driver/run.h"
 #include "driver/same.h"
+#include "driver/study_file.h"
 #include "driver/timed.h"
 #include "driver/watchdog.h"
 #include "topologies/launcher.h"
@@ -95,18 +94,6 @@ static int blas_threads(const struct job *job)
     if (cores * host->ranks > host->cores) /* not bound to cores of its own */
         cores = host->cores / host->ranks;
     return cores > 2 ? cores - 1 : 1;
-}
-
-static void name_output(struct job *job)
-{
-    if (job->study.out[0])
-        return;
-    char stamp[32];
-    time_t now = time(NULL);
-    struct tm utc;
-    gmtime_r(&now, &utc);
-    strftime(stamp, sizeof stamp, "%Y%m%dT%H%M%SZ", &utc);
-    snprintf(job->study.out, sizeof job->study.out, "scalestudy-%s.h5", stamp);
 }
 
 /* N singletons cannot agree who speaks: the launcher's first one does, after the others have gone. */
@@ -195,75 +182,6 @@ static int say_valid(const struct job *job)
     return streams_written("the list of points", NULL);
 }
 
-/* ---- the file ---- */
-
-static int begin_record(struct job *job, int argc, char **argv, struct record **record, bool *done)
-{
-    int *list = NULL, n_list = 0, rc = 0;
-    struct record_head head;
-    memset(&head, 0, sizeof head);
-    if (job->rank == 0) {
-        rc = provenance_fill(&head, &job->study, &job->model, &job->found, argc, argv);
-        provenance_data(&head, job->fingerprint);
-        provenance_topology(&head, &job->topology);
-        if (rc == 0)
-            rc = record_begin(record, job->study.out, &head, job->study.resume, &job->launch, &list,
-                              &n_list);
-        for (int i = 0; i < n_list; i++)
-            if (list[i] >= 0 && list[i] < job->points.n)
-                done[list[i]] = true;
-        job->record = *record;
-        if (rc == 0) /* it forgets why it could not read */
-            job->unfinished = run_log_unfinished(job->study.out);
-    }
-    TRY(agree(rc, job->world));
-    TRY(agree_broadcast(&job->launch, sizeof job->launch, 0, job->world));
-    TRY(agree_broadcast(&job->unfinished, sizeof job->unfinished, 0, job->world));
-    TRY(agree_broadcast(job->study.out, sizeof job->study.out, 0, job->world));
-    TRY(agree_broadcast(done, (int64_t)((size_t)job->points.n * sizeof *done), 0, job->world));
-out:
-    free(list);
-    record_head_release(&head);
-    return rc;
-}
-
-/* A resumed study answers for the points of its earlier launches too. */
-static int verdict_of_file(const struct job *job)
-{
-    struct record_file file;
-    int verdict = 0, rc = record_read(&file, job->study.out);
-    for (int i = 0; i < file.n_points && rc == 0; i++)
-        verdict = run_verdict(verdict, &file.points[i], job->study.require_settled);
-    record_file_release(&file);
-    return rc ? rc : verdict;
-}
-
-static int end_record(struct job *job, struct record *record, int verdict)
-{
-    bool complete = verdict == 0 || verdict == FAIL_WRONG || verdict == FAIL_UNSETTLED ||
-                    verdict == FAIL_UNSAVED;
-    int rc = 0;
-    if (job->rank == 0) {
-        preempt_say_nothing();
-        if (complete)
-            rc = record_finish(record);
-        else
-            record_abandon(record);
-        if (rc == 0 && complete)
-            printf("# read it with: scalereport %s\n", job->study.out);
-        if (rc == 0)
-            rc = streams_written("the table", job->study.out);
-    }
-    if (!complete)
-        return verdict;
-    TRY(agree(rc, job->world));
-    if (job->rank == 0 && job->launch > 0 && verdict == 0)
-        verdict = verdict_of_file(job);
-    rc = agree_broadcast(&verdict, sizeof verdict, 0, job->world);
-out:
-    return rc ? rc : verdict;
-}
-
 /* A GPU needs a large product to show what it can do, and shows it in the study's numbers. */
 static struct ceiling_gemm ceiling_of(const struct job *job)
 {
@@ -298,9 +216,9 @@ static int study(struct job *job, int argc, char **argv)
     struct record *record = NULL;
     bool *done = must_alloc((size_t)job->points.n, sizeof *done);
     int rc = 0;
-    name_output(job);
+    study_file_name(job);
     job->t0_ns = units_now_ns();
-    TRY(begin_record(job, argc, argv, &record, done));
+    TRY(study_file_begin(job, argc, argv, &record, done));
     TRY(agree_broadcast(&job->t0_ns, sizeof job->t0_ns, 0, job->world));
     preempt_watch(full_run_wanted(&job->study), job->rank == 0 ? job->study.out : NULL);
     say_what(job);
@@ -322,7 +240,7 @@ static int study(struct job *job, int argc, char **argv)
     if (rc == 0)
         rc = run_study(job, record, done);
     watchdog_stop();
-    rc = end_record(job, record, rc);
+    rc = study_file_end(job, record, rc);
 out:
     free(done);
     return rc;
@@ -361,6 +279,8 @@ int main(int argc, char **argv)
         parsed = fail(FAIL_ABSENT, "mpi: this library offers no MPI_THREAD_SERIALIZED, which the "
                                    "communication thread needs");
     int rc = prepare(&job, parsed);
+    if (rc == 0 && (job.study.validate || job.calibrates)) /* which writes it at its end */
+        rc = study_file_look(&job, argc, argv);
     if (rc == 0 && job.study.validate)
         rc = agree(say_valid(&job), job.world);
     else if (rc == 0)

@@ -4,7 +4,9 @@
 #ifndef TESTS_RECORD_FOLDER_H
 #define TESTS_RECORD_FOLDER_H
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "tests/record_fill.h"
@@ -14,7 +16,7 @@ static char folder[] = "/tmp/test_record.XXXXXX";
 
 static inline const char *at(const char *name)
 {
-    static char paths[4][256];
+    static char paths[4][320];
     static int next;
     char *path = paths[next++ % 4];
     snprintf(path, sizeof paths[0], "%s/%s", folder, name);
@@ -27,12 +29,30 @@ static inline bool exists(const char *path)
     return stat(path, &found) == 0;
 }
 
+/* record_begin(), of which a look says before what it will answer, and makes nothing. */
+static inline int begin_with(struct record **record, const char *path,
+                             const struct record_head *head, bool resume, int *launch, int **done,
+                             int *n_done)
+{
+    char parts[600], seen[1024];
+    snprintf(parts, sizeof parts, "%s.parts", path);
+    bool was = exists(parts);
+    int look = record_look(path, head, resume);
+    snprintf(seen, sizeof seen, "%s", fail_message());
+    fail_clear();
+    CHECK_EQ(exists(parts), was);
+    int rc = record_begin(record, path, head, resume, launch, done, n_done);
+    CHECK_EQ(look, rc);
+    CHECK(rc == 0 || strcmp(seen, fail_message()) == 0);
+    return rc;
+}
+
 static inline int begin(struct record **record, const char *path, bool resume, int *launch,
                         int **done, int *n_done)
 {
     struct record_head head;
     fill_head(&head, 4, 1);
-    int rc = record_begin(record, path, &head, resume, launch, done, n_done);
+    int rc = begin_with(record, path, &head, resume, launch, done, n_done);
     record_head_release(&head);
     return rc;
 }

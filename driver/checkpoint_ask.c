@@ -23,14 +23,18 @@ enum { FILES_PER_RANK, FILES_SHARED, FILES_SUBFILED };
 
 static int check_modes(const char *list)
 {
-    int n = 0;
+    bool seen[CHECKPOINT_MODES_MOST] = {false};
     for (const char *at = list; *at != '\0'; at += *at == ',') {
         size_t length = strcspn(at, ",");
-        if (save_mode_of(at, length) < 0 || ++n > CHECKPOINT_MODES_MOST)
+        int mode = save_mode_of(at, length);
+        if (mode < 0)
             return fail(FAIL_USAGE,
                         "--checkpoint-mode: found \"%s\", wanted some of "
                         "sync,staged,snapshot,lazy",
                         list);
+        if (seen[mode])
+            return fail(FAIL_USAGE, "--checkpoint-mode: \"%s\" says a value twice", list);
+        seen[mode] = true;
         at += length;
     }
     return 0;

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/err.h"
 #include "driver/agree.h"
@@ -71,9 +72,28 @@ static int check_rings(const struct job *job, const struct point *point)
     return 0;
 }
 
+/* A path may be written in several ways, which are as many points of one input. */
+static int check_twice(const struct job *job)
+{
+    struct stat a, b;
+    for (int i = 0; i < job->points.n; i++) {
+        const char *path = input_path(job->points.point[i].input);
+        if (path == NULL || !is_first(&job->points, i) || stat(path, &a) != 0)
+            continue;
+        for (int k = 0; k < i; k++) {
+            const char *other = input_path(job->points.point[k].input);
+            if (other != NULL && strcmp(path, other) != 0 && stat(other, &b) == 0 &&
+                a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+                return fail(FAIL_USAGE, "--input: \"%s\" says a value twice: %s is %s",
+                            job->study.input, path, other);
+        }
+    }
+    return 0;
+}
+
 int dataset_check(struct job *job)
 {
-    int rc = 0;
+    int rc = check_twice(job);
     job->fingerprint[0] = '\0';
     for (int i = 0; i < job->points.n && rc == 0; i++)
         rc = check_rings(job, &job->points.point[i]);

@@ -23,16 +23,6 @@ static bool next_word(const char **at, char separator, char *word, size_t size)
     return true;
 }
 
-static bool is_listed_twice(const char *list, char separator)
-{
-    char a[STUDY_PATH], b[STUDY_PATH];
-    for (const char *first = list; next_word(&first, separator, a, sizeof a);)
-        for (const char *second = first; next_word(&second, separator, b, sizeof b);)
-            if (strcmp(a, b) == 0)
-                return true;
-    return false;
-}
-
 /* ---- nodes x ranks ---- */
 
 static int add_size(struct points *points, const char *option, int nodes, int ranks_per_node)
@@ -154,26 +144,36 @@ static int set_input(struct point *point, const char *word, const struct study *
     return 0;
 }
 
+/* Of one size: what it measures, however that was written. */
+static bool is_same(const struct point *a, const struct point *b)
+{
+    return memcmp(&a->degrees, &b->degrees, sizeof a->degrees) == 0 &&
+           a->micro_batch == b->micro_batch && a->sequence == b->sequence &&
+           strcmp(a->input, b->input) == 0;
+}
+
 /* Every point so far, times every word of a list: the list varies fastest. */
 static int multiply(struct points *points, const struct study *study, const struct model *model,
                     const struct list *list)
 {
     int n_words = 0, n = 0, rc = 0;
     char word[STUDY_PATH];
-    if (is_listed_twice(list->text, list->separator))
-        return fail(FAIL_USAGE, "--%s: \"%s\" says a value twice", list->option, list->text);
     for (const char *at = list->text; next_word(&at, list->separator, word, sizeof word);)
         n_words++;
     if ((int64_t)points->n * n_words > STUDY_POINTS_MAX)
         return fail(FAIL_USAGE, "--%s: makes %d * %d points, more than %d", list->option, points->n,
                     n_words, STUDY_POINTS_MAX);
-
     struct point *grown = must_alloc((size_t)points->n * (size_t)n_words, sizeof *grown);
     for (int i = 0; i < points->n; i++)
         for (const char *at = list->text;
              rc == 0 && next_word(&at, list->separator, word, sizeof word);) {
             grown[n] = points->point[i];
-            rc = list->set(&grown[n++], word, study, model);
+            rc = list->set(&grown[n], word, study, model);
+            for (int k = n - n % n_words; k < n && rc == 0; k++)
+                if (is_same(&grown[k], &grown[n]))
+                    rc = fail(FAIL_USAGE, "--%s: \"%s\" says a value twice", list->option,
+                              list->text);
+            n++;
         }
     free(points->point);
     points->point = grown;

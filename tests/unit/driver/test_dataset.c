@@ -83,6 +83,22 @@ static void test_check(void)
     fail_clear();
     points[2].global_batch = 4;
 
+    char other[sizeof points[3].input],
+        link[64]; /* another way to write a path, and another name of a file */
+    snprintf(other, sizeof other, "%s", points[3].input);
+    snprintf(points[3].input, sizeof points[3].input, "file:%s/./a", folder);
+    CHECK_EQ(dataset_check(&job), FAIL_USAGE);
+    CHECK_HAS(fail_message(), "says a value twice: ");
+    CHECK_HAS(fail_message(), "/./a is ");
+    fail_clear();
+    snprintf(link, sizeof link, "%s/link", folder);
+    CHECK_EQ(symlink("a", link), 0);
+    snprintf(points[3].input, sizeof points[3].input, "file:%s", link);
+    CHECK_EQ(dataset_check(&job), FAIL_USAGE);
+    fail_clear();
+    unlink(link);
+    snprintf(points[3].input, sizeof points[3].input, "%s", other);
+
     job.found.n_hosts = 1;
     job.found.hosts = &host;
     job.study.input_workers = 1;

@@ -271,6 +271,8 @@ static void test_refused_options(void)
         {FAIL_USAGE, "--layout 2x2 --checkpoint-dir=", "--checkpoint-dir: found \"\", wanted DIR;"},
         {FAIL_USAGE, "--layout 2x2 --resume-f=", "--resume-from: found \"\", wanted DIR; leave"},
         {FAIL_USAGE, "--layout 2x2 --checkpoint-mode=", "--checkpoint-mode: found \"\""},
+        {FAIL_USAGE, "--layout 2x2 --checkpoint-dir D --checkpoint-mode sync,lazy,sync",
+         "--checkpoint-mode: \"sync,lazy,sync\" says a value twice"},
         {FAIL_USAGE,
          "--layout 2x2 --out=", "--out: found \"\", wanted FILE.h5; leave the option out"},
         {FAIL_USAGE, "--layout 2x2 --study=", "--study: found \"\""},

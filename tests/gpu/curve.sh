@@ -98,40 +98,46 @@ export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$kept/inductor}
 # ---- one command, with an end ----
 
 session=0 # of the command that runs
+running=no stopped=no
+# All of its session, and the one that is about to begin it. Processes come and go meanwhile.
 members() {
-    awk -v s="$session" '{ pid = $1; sub(/^.*\) /, "") } $4 == s { print pid }' /proc/[0-9]*/stat 2>/dev/null
+    cat /proc/[0-9]*/stat 2>/dev/null |
+        awk -v s="$session" '{ pid = $1; sub(/^.*\) /, "") } ($4 == s || pid == s) && $1 != "Z" { print pid }'
 }
-# stop: everything that the command began, in order if it can.
+# stop: everything that the command began, in order if it can; what is begun meanwhile too.
 stop() {
     local i
-    [ "$session" -gt 0 ] || return 0
     members | xargs -r kill -TERM 2>/dev/null
-    for ((i = 0; i < 40; i++)); do
+    for ((i = 0; i < 80; i++)); do
         [ -n "$(members)" ] || return 0
+        [ $i -lt 40 ] || members | xargs -r kill -KILL 2>/dev/null
         sleep 0.25
     done
-    members | xargs -r kill -KILL 2>/dev/null
 }
-trap 'stop; exit 130' INT TERM
+# While a command runs, or begins, its loop looks.
+trap 'stopped=yes; [ $running = yes ] || exit 130' INT TERM
 
 # limited SECONDS COMMAND...: 124 when it ran longer.
 limited() {
     local end=$((SECONDS + $1)) rc
     shift
+    running=yes
     (cd "$kept" && exec setsid "$@") </dev/null &
     session=$!
     while kill -0 $session 2>/dev/null; do
-        if [ $SECONDS -ge $end ]; then
+        if [ $stopped = yes ] || [ $SECONDS -ge $end ]; then
             stop
             wait $session 2>/dev/null
-            session=0
+            [ $stopped = no ] || exit 130
+            running=no
             return 124
         fi
         sleep 0.1
     done
     wait $session
     rc=$?
-    session=0
+    running=no
+    [ $stopped = no ] || exit 130
     return $rc
 }
 

@@ -85,6 +85,24 @@ static void print_interfaces(FILE *to, const struct collective_fit *f, int64_t n
                     "gate (--algorithm)\n");
 }
 
+/* Which group a time is of. */
+static void print_groups(FILE *to, const struct collective_table *table)
+{
+    if (table->at_once <= 1)
+        return;
+    if (isnan(table->apart))
+        fprintf(
+            to,
+            "# - %lld groups make a call at once, which this file does not tell apart: its time "
+            "is that of the shortest rank of all\n# of them, so of the fastest group\n",
+            (long long)table->at_once);
+    else
+        fprintf(to,
+                "# - %lld groups make a call at once: times are those of the slowest group on "
+                "average (of a call its shortest rank);\n# the fastest takes up to %.1f %% less\n",
+                (long long)table->at_once, 100.0 * (1.0 - 1.0 / table->apart));
+}
+
 void collective_fit_text(FILE *to, const struct collective_table *table,
                          const struct collective_fit *f, enum collective_algorithm algorithm)
 {
@@ -95,17 +113,13 @@ void collective_fit_text(FILE *to, const struct collective_table *table,
     if (table->nodes > 0)
         fprintf(to, " on %lld node%s", (long long)table->nodes, table->nodes == 1 ? "" : "s");
     if (table->point[0] != '\0')
-        fprintf(to, ", %s at %s", table->source, table->point);
+        fprintf(to, ", axis %s, %s at %s", table->axis, table->source, table->point);
     fprintf(to, ": %d sizes, busbw = %.4g x bytes / time; t = alpha + %.4g bytes / B\n", f->n_rows,
             f->factor, f->factor);
     if (f->n_left_out > 0)
         fprintf(to, "# - %d row%s without bytes or time left out\n", f->n_left_out,
                 f->n_left_out == 1 ? "" : "s");
-    if (table->at_once > 1)
-        fprintf(to,
-                "# - %lld groups make a call at once: its time is that of the shortest rank of all "
-                "of them\n",
-                (long long)table->at_once);
+    print_groups(to, table);
     print_model(to, f);
     print_interfaces(to, f, table->nodes, algorithm);
     fprintf(to, "#\n");

@@ -30,7 +30,10 @@ struct collective_table {
     char reduction[16]; /* "sum", "none" */
     int64_t ranks;      /* -1 unknown */
     int64_t nodes;      /* hosts that the source names; -1 unknown */
+    char axis[16];      /* of a study: whose groups called; else "" */
     int64_t at_once;    /* of a study: so many such groups make a call at the same time; else 0 */
+    double apart;       /* of them: slowest over fastest, where that is largest; NaN: the file does
+                           not tell them apart, and a call has the shortest time of all ranks */
     int n_rows;
     struct collective_row *rows;
 };

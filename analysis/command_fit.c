@@ -173,11 +173,14 @@ static json_t *collective_json(const struct collective_table *table, const struc
                                               f->time_us[i], "line_us",
                                               collective_line_us(f, &f->line, f->bytes[i]),
                                               "used_us", collective_time_us(f, f->bytes[i])));
-    return json_pack("{s:s,s:s?,s:s,s:I,s:I,s:f,s:s,s:o,s:o,s:o}", "source", table->source, "point",
-                     table->point[0] != '\0' ? table->point : NULL, "operation", table->operation,
-                     "ranks", (json_int_t)table->ranks, "nodes", (json_int_t)table->nodes, "factor",
-                     f->factor, "model", models[f->model], "line", line_json(f, &f->line), "pieces",
-                     pieces, "rows", rows);
+    return json_pack("{s:s,s:s?,s:s?,s:I,s:o,s:s,s:I,s:I,s:f,s:s,s:o,s:o,s:o}", "source",
+                     table->source, "point", table->point[0] != '\0' ? table->point : NULL, "axis",
+                     table->axis[0] != '\0' ? table->axis : NULL, "groups",
+                     (json_int_t)table->at_once, "groups_apart",
+                     real(table->at_once > 1 ? table->apart : (double)NAN), "operation",
+                     table->operation, "ranks", (json_int_t)table->ranks, "nodes",
+                     (json_int_t)table->nodes, "factor", f->factor, "model", models[f->model],
+                     "line", line_json(f, &f->line), "pieces", pieces, "rows", rows);
 }
 
 static void say_collective(struct output *out, const struct collective_table *table,
@@ -187,13 +190,13 @@ static void say_collective(struct output *out, const struct collective_table *ta
         json_array_append_new(out->collectives, collective_json(table, f));
     } else if (out->asked->csv) {
         if (out->n_collectives == 0)
-            printf(
-                "source,operation,ranks,bytes,time_us,line_us,used_us,alpha_us,busbw_GBps,point\n");
+            printf("source,operation,ranks,bytes,time_us,line_us,used_us,alpha_us,busbw_GBps,point,"
+                   "axis\n");
         for (int i = 0; i < f->n_rows; i++)
-            printf("\"%s\",%s,%lld,%.0f,%.10g,%.10g,%.10g,%.10g,%.10g,\"%s\"\n", table->source,
+            printf("\"%s\",%s,%lld,%.0f,%.10g,%.10g,%.10g,%.10g,%.10g,\"%s\",%s\n", table->source,
                    table->operation, (long long)table->ranks, f->bytes[i], f->time_us[i],
                    collective_line_us(f, &f->line, f->bytes[i]), collective_time_us(f, f->bytes[i]),
-                   f->line.alpha_us, f->line.bus_GBps, table->point);
+                   f->line.alpha_us, f->line.bus_GBps, table->point, table->axis);
     } else {
         printf("%s", out->n_curves + out->n_collectives > 0 ? "#\n" : "");
         collective_fit_text(stdout, table, f, (enum collective_algorithm)out->asked->algorithm);
@@ -246,7 +249,8 @@ static void fit_collectives(struct output *out, const struct collective_tables *
     for (int i = 0; i < tables->n; i++) {
         const struct collective_table *table = &tables->tables[i];
         char name[64];
-        snprintf(name, sizeof name, "%.32s, %lld ranks", table->operation, (long long)table->ranks);
+        snprintf(name, sizeof name, "%.23s, %lld ranks%s%s", table->operation,
+                 (long long)table->ranks, table->axis[0] != '\0' ? " of axis " : "", table->axis);
         int rc = collective_fit_init(&fits[i], table);
         if (rc == 0)
             say_collective(out, table, &fits[i]);

@@ -25,9 +25,10 @@ void fit_input_release(struct fit_input *input);
 /* Series i of both kinds together, or NULL at the end. */
 const struct series *fit_input_series(const struct fit_input *input, int i);
 
-/* Adds a table per kind and group size of what the collectives of a point took: the shortest rank,
- * mean over calls; of comm-only steps where there are some. Rows do not say which group they are of, so
- * where several make a call at once it is the shortest of all of them. `name`: of the point and its launch. */
+/* Adds a table per axis, kind and group size of what the collectives of a point took, of comm-only steps where
+ * there are some: of a call the shortest rank of its group, of a group the mean over its calls, and of groups
+ * the slowest, at whose pace a step goes. Groups of a file that does not name them are taken together: the
+ * shortest of all their ranks, which is said. Not of send and recv, of all-to-all-v. `name`: of the point and its launch. */
 void collective_tables_of_point(struct collective_tables *out, const struct record_point *point,
                                 const char *source, const char *name);
 

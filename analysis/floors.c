@@ -244,9 +244,9 @@ static bool is_same_work(const struct record_point *point, const struct ceilings
 
 /* ---- calls ---- */
 
-/* A call of a step on some rank. */
+/* A call of a step on some rank, and the lowest rank of its group: others make another call meanwhile. */
 struct transfer {
-    int step, call;
+    int step, call, first;
     int64_t ns;
 };
 
@@ -257,6 +257,8 @@ static int by_call(const void *a, const void *b)
         return x->step < y->step ? -1 : 1;
     if (x->call != y->call)
         return x->call < y->call ? -1 : 1;
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
     return (x->ns > y->ns) - (x->ns < y->ns);
 }
 
@@ -268,17 +270,17 @@ static struct transfer *all_transfers(const struct record_point *point, int64_t 
     for (int64_t i = 0; i < point->collectives.n; i++) {
         const struct call_row *row = &point->collectives.rows[i];
         if (row->variant == VARIANT_FULL)
-            list[(*n)++] = (struct transfer){row->step, row->call, row->duration_ns};
+            list[(*n)++] = (struct transfer){row->step, row->call, row->first, row->duration_ns};
     }
     qsort(list, (size_t)*n, sizeof *list, by_call);
     return list;
 }
 
-/* The shortest time over ranks: of equal calls the first. */
+/* The shortest time over the ranks of its group: of equal calls the first. */
 static double transfer_ns(const struct transfer *list, int64_t n, const struct call_row *call)
 {
     int64_t low = 0, high = n;
-    struct transfer wanted = {call->step, call->call, INT64_MIN};
+    struct transfer wanted = {call->step, call->call, call->first, INT64_MIN};
     while (low < high) {
         int64_t middle = (low + high) / 2;
         if (by_call(&list[middle], &wanted) < 0)

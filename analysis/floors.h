@@ -4,7 +4,8 @@
  *
  * Work is one kind of op, or the calls of one axis and kind. Its time is the sum over a step on rank 0,
  * the median over the instrumented steps whose ops were kept; a call counts with its shortest time over
- * ranks (the transfer, without waiting for late peers). Two figures stand beside it:
+ * the ranks of rank 0's group (the transfer, without waiting for late peers; in files that do not name groups, of
+ * all that made one). Two figures stand beside it:
  *
  *   alone   the same ops one after the other with nothing beside them, as calibrated: the sum of calls x
  *           fastest sample over the shapes of the kind. Only where the calibration saw as many ops of

@@ -205,6 +205,7 @@ static void add_calls(const struct reading *r)
         text(row->axis, sizeof row->axis, axis_name((int)op->shape.coll.axis));
         text(row->kind, sizeof row->kind, coll_name((int)coll->kind));
         row->group = plan->layout.group[op->shape.coll.axis].size;
+        row->first = plan->layout.group[op->shape.coll.axis].first;
         row->bytes = call_bytes(r, i);
         row->start_ns = op_when(r, i, STAMP_BEGIN) - r->row->start_ns;
         row->duration_ns = op_when(r, i, STAMP_END) - op_when(r, i, STAMP_BEGIN);

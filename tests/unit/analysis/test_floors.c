@@ -53,6 +53,20 @@ static void add_call(struct record_point *p, int step, int rank, int index, int6
     strcpy(row->kind, "all-reduce");
 }
 
+/* Another group makes a shorter call meanwhile: it is none of rank 0's. */
+static void test_other_group(void)
+{
+    struct record_point p = {0};
+    struct floor_row rows[FLOORS_MOST];
+    for (int rank = 0; rank < 4; rank++) {
+        add_call(&p, 0, rank, 0, 1000, rank < 2 ? 90000 + rank : 20000);
+        p.collectives.rows[rank].first = rank / 2 * 2;
+    }
+    CHECK_EQ(floors_of_point(rows, &p, NULL, 0, 1), 1);
+    CHECK_NEAR(rows[0].ms, 0.09, 1e-12);
+    record_point_release(&p);
+}
+
 /* Two products, an attention and two norms a step; two calls, of which a late rank makes one long. */
 static void fill(struct record_point *p)
 {
@@ -200,6 +214,7 @@ int main(void)
     test_fastest(&point);
     test_elsewhere(&point);
     test_sizes();
+    test_other_group();
     record_point_release(&point);
     return test_end();
 }

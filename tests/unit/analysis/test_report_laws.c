@@ -137,7 +137,7 @@ static void test_launches(void)
 }
 
 /* A table says whose it is, and that several groups were at it. */
-static void calls_say_whose(const struct collective_table *table)
+static void calls_say_whose(const struct collective_table *table, const char *groups)
 {
     char text[2048] = "";
     struct collective_fit fit;
@@ -147,47 +147,81 @@ static void calls_say_whose(const struct collective_table *table)
     collective_fit_text(to, table, &fit, ALGORITHM_UNKNOWN);
     rewind(to);
     CHECK(fread(text, 1, sizeof text - 1, to) > 0);
-    CHECK_HAS(text, "# collective all_reduce, 2 ranks, study.h5 at 2x2 loaded: 3 sizes");
-    CHECK_HAS(text, "# - 2 groups make a call at once");
+    CHECK_HAS(text, "# collective all_reduce, 2 ranks, axis tp, study.h5 at 2x2 loaded: 3 sizes");
+    CHECK_HAS(text, groups);
     fclose(to);
     collective_fit_release(&fit);
 }
 
-/* Two kinds of size in one point: tables by kind and group, the shortest rank, mean over calls. */
-static void test_collectives(void)
+/* Four ranks in two groups of axis tp, the second a fifth slower; in the last call of each step axis dp. */
+static void fill_calls(struct record_point *p, bool named)
 {
-    struct record_point p = {.point = {.ranks = 2}};
-    struct collective_tables tables = {0};
     for (int step = 0; step < 2; step++)
-        for (int size = 1; size <= 4; size++)
-            for (int rank = 0; rank < 2; rank++) {
-                struct call_row *c = RECORD_ADD(&p.collectives, 1);
+        for (int size = 1; size <= 5; size++)
+            for (int rank = 0; rank < 4; rank++) {
+                struct call_row *c = RECORD_ADD(&p->collectives, 1);
+                double slower = rank < 2 ? 1.0 : 1.2;
                 c->variant = VARIANT_COMM;
                 c->step = step;
                 c->rank = rank;
                 c->call = size;
                 c->group = 2;
-                c->bytes = size * 1000000;
-                c->duration_ns = 1000 * size * (step + 1) + rank * 500;
+                c->first = named ? (size == 5 ? rank % 2 : rank / 2 * 2) : 0;
+                c->bytes = size == 5 ? 1000000 : size * 1000000;
+                c->duration_ns = (int64_t)(1000 * size * (step + 1) * slower) + rank % 2 * 500;
+                strcpy(c->axis, size == 5 ? "dp" : "tp");
                 strcpy(c->kind, size == 3 ? "all-to-all" : "all-reduce");
             }
+}
+
+/* Tables by axis, kind and group: of a call the shortest rank of its group, of a group the mean over
+ * calls, of groups the slowest. */
+static void test_collectives(void)
+{
+    struct record_point p = {.point = {.ranks = 4}};
+    struct collective_tables tables = {0};
+    fill_calls(&p, true);
     struct call_row *full = RECORD_ADD(&p.collectives, 1); /* under compute: not taken */
     *full = p.collectives.rows[0];
     full->variant = VARIANT_FULL;
     full->duration_ns = 1;
-    p.point.ranks = 4; /* of the calls, groups of two */
+    static const char *const none[] = {"send", "recv", "all-to-all-v"};
+    for (int i = 0; i < 3; i++) {
+        struct call_row *c = RECORD_ADD(&p.collectives, 1);
+        *c = p.collectives.rows[0];
+        strcpy(c->kind, none[i]);
+    }
     collective_tables_of_point(&tables, &p, "study.h5", "2x2 loaded");
-    CHECK_EQ(tables.n, 2);
-    CHECK_EQ(tables.tables[0].at_once, 2);
-    CHECK_EQ(strcmp(tables.tables[1].source, "study.h5"), 0);
-    CHECK_EQ(strcmp(tables.tables[1].point, "2x2 loaded"), 0);
-    CHECK_EQ(strcmp(tables.tables[0].operation, "all_reduce"), 0);
-    CHECK_EQ(strcmp(tables.tables[1].operation, "alltoall"), 0);
-    CHECK_EQ(tables.tables[0].n_rows, 3);
-    CHECK_NEAR(tables.tables[0].rows[0].time_us, 1.5, 1e-9);
-    CHECK_NEAR(tables.tables[0].rows[1].time_us, 3.0, 1e-9);
-    CHECK_EQ(tables.tables[0].ranks, 2);
-    calls_say_whose(&tables.tables[0]);
+    CHECK_EQ(tables.n, 3);
+    const struct collective_table *dp = &tables.tables[0], *tp = &tables.tables[1];
+    CHECK_EQ(strcmp(dp->axis, "dp"), 0);
+    CHECK_EQ(dp->n_rows, 1); /* the size of a call on tp, and no row of its table */
+    CHECK_EQ(strcmp(tp->source, "study.h5"), 0);
+    CHECK_EQ(strcmp(tp->point, "2x2 loaded"), 0);
+    CHECK_EQ(strcmp(tp->operation, "all_reduce"), 0);
+    CHECK_EQ(strcmp(tables.tables[2].operation, "alltoall"), 0);
+    CHECK_EQ(tp->at_once, 2);
+    CHECK_EQ(tp->n_rows, 3);
+    CHECK_NEAR(tp->rows[0].time_us, 1.2 * 1.5, 1e-9);
+    CHECK_NEAR(tp->rows[1].time_us, 1.2 * 3.0, 1e-9);
+    CHECK_NEAR(tp->apart, 1.2, 1e-9);
+    CHECK_EQ(tp->ranks, 2);
+    calls_say_whose(tp, "# - 2 groups make a call at once: times are those of the slowest group");
+    collective_tables_release(&tables);
+    record_point_release(&p);
+}
+
+/* A file that does not name groups: the shortest of all ranks, and that is said. */
+static void test_groups_unnamed(void)
+{
+    struct record_point p = {.point = {.ranks = 4}};
+    struct collective_tables tables = {0};
+    fill_calls(&p, false);
+    collective_tables_of_point(&tables, &p, "study.h5", "2x2 loaded");
+    CHECK_NEAR(tables.tables[1].rows[0].time_us, 1.5, 1e-9);
+    CHECK_EQ(tables.tables[1].at_once, 2);
+    CHECK(isnan(tables.tables[1].apart));
+    calls_say_whose(&tables.tables[1], "does not tell apart");
     collective_tables_release(&tables);
     record_point_release(&p);
 }
@@ -217,5 +251,6 @@ int main(int argc, char **argv)
     test_no_section();
     test_launches();
     test_collectives();
+    test_groups_unnamed();
     return test_end();
 }

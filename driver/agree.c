@@ -13,44 +13,36 @@
 enum { MESSAGE_BYTES = 1024, SLEEP_LEAST_NS = 20000, SLEEP_MOST_NS = 1000000 };
 enum { BROADCAST_BYTES = 1 << 29 }; /* MPI counts are int */
 
-static int mpi_failed(int code, const char *call)
+void agree_failed(int code, const char *call)
 {
-    char words[MPI_MAX_ERROR_STRING] = "";
-    int length = 0;
+    char words[MPI_MAX_ERROR_STRING] = "", host[MPI_MAX_PROCESSOR_NAME] = "";
+    int length = 0, rank = 0;
     MPI_Error_string(code, words, &length);
-    return fail(FAIL_COMM, "agree: %s: %s", call, words);
+    MPI_Get_processor_name(host, &length);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    die(FAIL_COMM, "mpi: %s: %s (host %s, rank %d)", call, words, host, rank);
 }
-
-#define MPI_TRY(call)                                                                              \
-    do {                                                                                           \
-        int mpi_code = (call);                                                                     \
-        if (mpi_code != MPI_SUCCESS) {                                                             \
-            rc = mpi_failed(mpi_code, #call);                                                      \
-            goto out;                                                                              \
-        }                                                                                          \
-    } while (0)
 
 int agree_wait(void *request)
 {
-    int rc = 0, done = 0;
+    int done = 0;
     int64_t sleep_ns = SLEEP_LEAST_NS;
     for (;;) {
-        MPI_TRY(MPI_Test(request, &done, MPI_STATUS_IGNORE));
+        AGREE_MPI(MPI_Test(request, &done, MPI_STATUS_IGNORE));
         if (done)
             break;
         units_sleep_ns(sleep_ns);
         sleep_ns += sleep_ns / 2;
         sleep_ns = sleep_ns < SLEEP_MOST_NS ? sleep_ns : SLEEP_MOST_NS;
     }
-out:
-    return rc;
+    return 0;
 }
 
 int agree_barrier(const void *comm)
 {
     int rc = 0;
     MPI_Request request;
-    MPI_TRY(MPI_Ibarrier(*(const MPI_Comm *)comm, &request));
+    AGREE_MPI(MPI_Ibarrier(*(const MPI_Comm *)comm, &request));
     TRY(agree_wait(&request));
 out:
     return rc;
@@ -63,7 +55,7 @@ int agree_broadcast(void *data, int64_t bytes, int root, const void *comm)
     while (bytes > 0) {
         int piece = bytes < BROADCAST_BYTES ? (int)bytes : BROADCAST_BYTES;
         MPI_Request request;
-        MPI_TRY(MPI_Ibcast(at, piece, MPI_BYTE, root, *(const MPI_Comm *)comm, &request));
+        AGREE_MPI(MPI_Ibcast(at, piece, MPI_BYTE, root, *(const MPI_Comm *)comm, &request));
         TRY(agree_wait(&request));
         at += piece;
         bytes -= piece;
@@ -76,7 +68,7 @@ static int minimum(int *values, int n, MPI_Comm comm)
 {
     int rc = 0;
     MPI_Request request;
-    MPI_TRY(MPI_Iallreduce(MPI_IN_PLACE, values, n, MPI_INT, MPI_MIN, comm, &request));
+    AGREE_MPI(MPI_Iallreduce(MPI_IN_PLACE, values, n, MPI_INT, MPI_MIN, comm, &request));
     TRY(agree_wait(&request));
 out:
     return rc;
@@ -87,9 +79,9 @@ static int find_host(int *first, MPI_Comm comm)
 {
     int rc = 0, rank;
     MPI_Comm local = MPI_COMM_NULL;
-    MPI_TRY(MPI_Comm_rank(comm, &rank));
+    AGREE_MPI(MPI_Comm_rank(comm, &rank));
     TRY(agree_barrier(&comm)); /* the split below spins: let nobody be late for it */
-    MPI_TRY(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &local));
+    AGREE_MPI(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &local));
     *first = rank;
     TRY(minimum(first, 1, local));
 out:
@@ -105,14 +97,15 @@ int agree_host(int *first, const void *address)
     int rc = 0, known;
     void *kept;
     if (key == MPI_KEYVAL_INVALID)
-        MPI_TRY(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, MPI_COMM_NULL_DELETE_FN, &key, NULL));
-    MPI_TRY(MPI_Comm_get_attr(comm, key, (void *)&kept, &known));
+        AGREE_MPI(
+            MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, MPI_COMM_NULL_DELETE_FN, &key, NULL));
+    AGREE_MPI(MPI_Comm_get_attr(comm, key, (void *)&kept, &known));
     if (known) {
         *first = (int)(intptr_t)kept;
         return 0;
     }
     TRY(find_host(first, comm));
-    MPI_TRY(MPI_Comm_set_attr(comm, key, (void *)(intptr_t)*first));
+    AGREE_MPI(MPI_Comm_set_attr(comm, key, (void *)(intptr_t)*first));
 out:
     return rc;
 }
@@ -169,7 +162,7 @@ out:
 static int settle(int code, const void *comm, enum hearing hearing)
 {
     int rc = 0, rank, speaker;
-    MPI_TRY(MPI_Comm_rank(*(const MPI_Comm *)comm, &rank));
+    AGREE_MPI(MPI_Comm_rank(*(const MPI_Comm *)comm, &rank));
     speaker = code != 0 ? rank : INT_MAX;
     TRY(minimum(&speaker, 1, *(const MPI_Comm *)comm));
     if (speaker != INT_MAX)

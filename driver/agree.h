@@ -7,7 +7,9 @@
  * the same way). The message of that rank becomes the fail_message() of all. Waiting is cheap:
  * ranks sleep between tests instead of spinning.
  *
- * `comm` is always the address of an MPI_Comm. After FAIL_COMM its ranks no longer agree.
+ * `comm` is always the address of an MPI_Comm. A call of MPI that fails within these functions ends the job, by
+ * die(FAIL_COMM): a rank that can no longer agree cannot leave with the others either, who would wait for it and never
+ * hear why.
  */
 #ifndef DRIVER_AGREE_H
 #define DRIVER_AGREE_H
@@ -23,8 +25,7 @@ int agree_quietly(int rc, const void *comm);
 /* Quietly, and " (host H, rank R)" becomes part of the message of all: for a sentence that goes on. */
 int agree_named(int rc, const void *comm);
 
-/* A barrier, and a broadcast of any size, in which waiting ranks sleep instead of spinning.
- * FAIL_COMM. */
+/* A barrier, and a broadcast of any size, in which waiting ranks sleep instead of spinning. */
 int agree_barrier(const void *comm);
 int agree_broadcast(void *data, int64_t bytes, int root, const void *comm);
 
@@ -47,9 +48,18 @@ int agree_gather_by(const void *data, int64_t bytes, void **all, int64_t *total,
 /*
  * For other waits of the driver: complete the MPI_Request at this address, sleeping 20 us to 1 ms
  * between tests. And the first rank of `comm` on this rank's host, by shared memory: collective in
- * the first call for a communicator, which keeps the answer as an attribute. FAIL_COMM.
+ * the first call for a communicator, which keeps the answer as an attribute.
  */
 int agree_wait(void *request);
 int agree_host(int *first, const void *comm);
+
+/* The same end for other calls of MPI that ranks make together between two agreements: AGREE_MPI(MPI_...(...)). */
+_Noreturn void agree_failed(int code, const char *call);
+#define AGREE_MPI(call)                                                                            \
+    do {                                                                                           \
+        int agree_code = (call);                                                                   \
+        if (agree_code != MPI_SUCCESS)                                                             \
+            agree_failed(agree_code, #call);                                                       \
+    } while (0)
 
 #endif

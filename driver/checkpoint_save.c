@@ -105,9 +105,8 @@ void saver_drop_files(const struct saver *s, const struct saver_slot *slot)
 static int reduce(struct saver *s, int64_t *values, int n, MPI_Op op)
 {
     MPI_Request request;
-    if (MPI_Iallreduce(MPI_IN_PLACE, values, n, MPI_INT64_T, op,
-                       *(const MPI_Comm *)s->config.parent, &request) != MPI_SUCCESS)
-        return fail(FAIL_COMM, "checkpoint: MPI_Iallreduce failed");
+    AGREE_MPI(MPI_Iallreduce(MPI_IN_PLACE, values, n, MPI_INT64_T, op,
+                             *(const MPI_Comm *)s->config.parent, &request));
     return agree_wait(&request);
 }
 

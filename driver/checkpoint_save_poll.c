@@ -46,9 +46,8 @@ static void look(struct saver *s, struct saver_slot *slot, int64_t *view)
 static int bring_together(struct saver *s, int64_t *views, int n)
 {
     MPI_Request request;
-    if (MPI_Iallreduce(MPI_IN_PLACE, views, n, MPI_INT64_T, MPI_MAX,
-                       *(const MPI_Comm *)s->config.parent, &request) != MPI_SUCCESS)
-        return fail(FAIL_COMM, "checkpoint: MPI_Iallreduce failed");
+    AGREE_MPI(MPI_Iallreduce(MPI_IN_PLACE, views, n, MPI_INT64_T, MPI_MAX,
+                             *(const MPI_Comm *)s->config.parent, &request));
     return agree_wait(&request);
 }
 

@@ -11,23 +11,6 @@
 
 enum { EXCHANGES = 64, TURN_TAG = 1011, PING_TAG, FIT_TAG };
 
-static int mpi_failed(int code, const char *call)
-{
-    char words[MPI_MAX_ERROR_STRING] = "";
-    int length = 0;
-    MPI_Error_string(code, words, &length);
-    return fail(FAIL_COMM, "clock: %s: %s", call, words);
-}
-
-#define MPI_TRY(call)                                                                              \
-    do {                                                                                           \
-        int mpi_code = (call);                                                                     \
-        if (mpi_code != MPI_SUCCESS) {                                                             \
-            rc = mpi_failed(mpi_code, #call);                                                      \
-            goto out;                                                                              \
-        }                                                                                          \
-    } while (0)
-
 struct reading {
     int64_t at_ns, offset_ns, error_ns;
 };
@@ -35,15 +18,13 @@ struct reading {
 /* Rank 0's half: tell a host that it is its turn, then answer with the time. */
 static int serve(int host, MPI_Comm comm, int64_t (*now_ns)(void))
 {
-    int rc = 0;
-    MPI_TRY(MPI_Send(NULL, 0, MPI_BYTE, host, TURN_TAG, comm));
+    AGREE_MPI(MPI_Send(NULL, 0, MPI_BYTE, host, TURN_TAG, comm));
     for (int i = 0; i < EXCHANGES; i++) {
-        MPI_TRY(MPI_Recv(NULL, 0, MPI_BYTE, host, PING_TAG, comm, MPI_STATUS_IGNORE));
+        AGREE_MPI(MPI_Recv(NULL, 0, MPI_BYTE, host, PING_TAG, comm, MPI_STATUS_IGNORE));
         int64_t time_ns = now_ns();
-        MPI_TRY(MPI_Send(&time_ns, 1, MPI_INT64_T, host, PING_TAG, comm));
+        AGREE_MPI(MPI_Send(&time_ns, 1, MPI_INT64_T, host, PING_TAG, comm));
     }
-out:
-    return rc;
+    return 0;
 }
 
 /* The other half. The exchange itself may spin: sleeping would be what it measures. */
@@ -51,13 +32,13 @@ static int ask(struct reading *best, MPI_Comm comm, int64_t (*now_ns)(void))
 {
     int rc = 0;
     MPI_Request turn;
-    MPI_TRY(MPI_Irecv(NULL, 0, MPI_BYTE, 0, TURN_TAG, comm, &turn));
+    AGREE_MPI(MPI_Irecv(NULL, 0, MPI_BYTE, 0, TURN_TAG, comm, &turn));
     TRY(agree_wait(&turn));
     best->error_ns = INT64_MAX;
     for (int i = 0; i < EXCHANGES; i++) {
         int64_t theirs_ns, before_ns = now_ns();
-        MPI_TRY(MPI_Send(NULL, 0, MPI_BYTE, 0, PING_TAG, comm));
-        MPI_TRY(MPI_Recv(&theirs_ns, 1, MPI_INT64_T, 0, PING_TAG, comm, MPI_STATUS_IGNORE));
+        AGREE_MPI(MPI_Send(NULL, 0, MPI_BYTE, 0, PING_TAG, comm));
+        AGREE_MPI(MPI_Recv(&theirs_ns, 1, MPI_INT64_T, 0, PING_TAG, comm, MPI_STATUS_IGNORE));
         int64_t half_ns = (now_ns() - before_ns) / 2;
         if (half_ns < best->error_ns)
             *best = (struct reading){.at_ns = before_ns + half_ns,
@@ -85,13 +66,13 @@ static int tell(struct reading *found, const int *hosts, int rank, int size, MPI
     int rc = 0;
     MPI_Request request;
     if (hosts[rank] != rank) {
-        MPI_TRY(MPI_Irecv(found, sizeof *found, MPI_BYTE, hosts[rank], FIT_TAG, comm, &request));
+        AGREE_MPI(MPI_Irecv(found, sizeof *found, MPI_BYTE, hosts[rank], FIT_TAG, comm, &request));
         TRY(agree_wait(&request));
         return 0;
     }
     for (int other = rank + 1; other < size; other++)
         if (hosts[other] == rank)
-            MPI_TRY(MPI_Send(found, sizeof *found, MPI_BYTE, other, FIT_TAG, comm));
+            AGREE_MPI(MPI_Send(found, sizeof *found, MPI_BYTE, other, FIT_TAG, comm));
 out:
     return rc;
 }
@@ -103,10 +84,10 @@ int clock_measure_by(struct clock_fit *fit, int which, const void *address, int 
     MPI_Comm comm = *(const MPI_Comm *)address;
     MPI_Request request;
     struct reading found = {.at_ns = now_ns()};
-    MPI_TRY(MPI_Comm_rank(comm, &rank));
-    MPI_TRY(MPI_Comm_size(comm, &size));
+    AGREE_MPI(MPI_Comm_rank(comm, &rank));
+    AGREE_MPI(MPI_Comm_size(comm, &size));
     hosts = must_alloc((size_t)size, sizeof *hosts);
-    MPI_TRY(MPI_Iallgather(&host, 1, MPI_INT, hosts, 1, MPI_INT, comm, &request));
+    AGREE_MPI(MPI_Iallgather(&host, 1, MPI_INT, hosts, 1, MPI_INT, comm, &request));
     TRY(agree_wait(&request));
     if (rank == 0)
         TRY(serve_all(hosts, size, comm, now_ns));

@@ -18,8 +18,7 @@ struct clock_fit {
     int64_t error_ns; /* half the smallest round trip, the larger of the two; 0 on rank 0's host */
 };
 
-/* Collective; comm is the address of an MPI_Comm. which = 0 before (clears the fit), 1 after.
- * FAIL_COMM. */
+/* Collective; comm is the address of an MPI_Comm. which = 0 before (clears the fit), 1 after. */
 int clock_measure(struct clock_fit *fit, int which, const void *comm);
 
 /* Rank 0's time at this host's local time; with one measurement its offset holds throughout. */

@@ -75,9 +75,8 @@ void full_run_start_up(struct full_run *x, int64_t begin_ns, int64_t end_ns, con
 static int together(const struct full_run *x, int64_t *values, int n, MPI_Op op)
 {
     MPI_Request request;
-    if (MPI_Iallreduce(MPI_IN_PLACE, values, n, MPI_INT64_T, op, *(const MPI_Comm *)x->m->parent,
-                       &request) != MPI_SUCCESS)
-        return fail(FAIL_COMM, "run: MPI_Iallreduce failed");
+    AGREE_MPI(MPI_Iallreduce(MPI_IN_PLACE, values, n, MPI_INT64_T, op,
+                             *(const MPI_Comm *)x->m->parent, &request));
     return agree_wait(&request);
 }
 

@@ -12,23 +12,6 @@
 
 enum { PIECE_BYTES = 64 << 20, PIECE_TAG = 1001, GO_TAG };
 
-static int mpi_failed(int code, const char *call)
-{
-    char words[MPI_MAX_ERROR_STRING] = "";
-    int length = 0;
-    MPI_Error_string(code, words, &length);
-    return fail(FAIL_COMM, "gather: %s: %s", call, words);
-}
-
-#define MPI_TRY(call)                                                                              \
-    do {                                                                                           \
-        int mpi_code = (call);                                                                     \
-        if (mpi_code != MPI_SUCCESS) {                                                             \
-            rc = mpi_failed(mpi_code, #call);                                                      \
-            goto out;                                                                              \
-        }                                                                                          \
-    } while (0)
-
 struct share {
     int64_t bytes;
     int64_t host;  /* first rank of the host */
@@ -69,8 +52,8 @@ static int share_all(struct gather *gather, int64_t bytes, int host)
     struct share mine = {.bytes = bytes, .host = host};
     MPI_Request request;
     gather->shares = must_alloc((size_t)gather->size, sizeof *gather->shares);
-    MPI_TRY(MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, gather->shares, sizeof mine, MPI_BYTE,
-                           gather->comm, &request));
+    AGREE_MPI(MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, gather->shares, sizeof mine, MPI_BYTE,
+                             gather->comm, &request));
     TRY(agree_wait(&request));
     for (int rank = 0; rank < gather->size; rank++) {
         struct share *share = &gather->shares[rank];
@@ -125,20 +108,19 @@ static int send_part(const struct gather *gather, const void *data, int64_t byte
 {
     int rc = 0;
     MPI_Request go;
-    MPI_TRY(MPI_Irecv(NULL, 0, MPI_BYTE, to, GO_TAG, gather->comm, &go));
+    AGREE_MPI(MPI_Irecv(NULL, 0, MPI_BYTE, to, GO_TAG, gather->comm, &go));
     TRY(agree_wait(&go));
-    MPI_TRY(MPI_Send(data, (int)bytes, MPI_BYTE, to, PIECE_TAG, gather->comm));
+    AGREE_MPI(MPI_Send(data, (int)bytes, MPI_BYTE, to, PIECE_TAG, gather->comm));
 out:
     return rc;
 }
 
 static int receive_part(const struct gather *gather, void *data, int64_t bytes, int from)
 {
-    int rc = 0;
-    MPI_TRY(MPI_Send(NULL, 0, MPI_BYTE, from, GO_TAG, gather->comm));
-    MPI_TRY(MPI_Recv(data, (int)bytes, MPI_BYTE, from, PIECE_TAG, gather->comm, MPI_STATUS_IGNORE));
-out:
-    return rc;
+    AGREE_MPI(MPI_Send(NULL, 0, MPI_BYTE, from, GO_TAG, gather->comm));
+    AGREE_MPI(
+        MPI_Recv(data, (int)bytes, MPI_BYTE, from, PIECE_TAG, gather->comm, MPI_STATUS_IGNORE));
+    return 0;
 }
 
 /* First rank of a host: fill the piece from its ranks. */
@@ -202,8 +184,8 @@ int agree_gather_by(const void *data, int64_t bytes, void **all, int64_t *total,
         .comm = *(const MPI_Comm *)comm, .data = data, .piece_bytes = piece_bytes};
     *all = NULL;
     *total = 0;
-    MPI_TRY(MPI_Comm_rank(gather.comm, &gather.rank));
-    MPI_TRY(MPI_Comm_size(gather.comm, &gather.size));
+    AGREE_MPI(MPI_Comm_rank(gather.comm, &gather.rank));
+    AGREE_MPI(MPI_Comm_size(gather.comm, &gather.size));
     TRY(share_all(&gather, bytes, host));
     TRY(make_room(&gather));
     for (int first = 0; first < gather.size; first++)

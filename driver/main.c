@@ -31,6 +31,7 @@ static MPI_Comm world;
 
 static void abort_job(int code)
 {
+    preempt_end(code); /* the launcher kills this rank too */
     MPI_Abort(world, code);
     _exit(code);
 }

@@ -38,10 +38,9 @@ static const struct sigaction noted = {.sa_handler = note, .sa_flags = SA_RESTAR
 void preempt_begin(bool study, bool speaks)
 {
     if (speaks)
-        atomic_store(&words, study ? "scalestudy: interrupted while starting: nothing was "
-                                     "measured, start it again\n"
-                                   : "scalestudy: interrupted: of a calibration nothing is kept, "
-                                     "start it again\n");
+        atomic_store(&words, study
+                                 ? "scalestudy: interrupted while starting: nothing was measured\n"
+                                 : "scalestudy: interrupted: of a calibration nothing is kept\n");
     sigaction(SIGINT, &at_once, NULL);
     sigaction(SIGTERM, &at_once, NULL);
     sigaction(SIGUSR1, study ? &noted : &at_once, NULL);

@@ -12,6 +12,9 @@
  * asked for, publishes what it has and ends with FAIL_STOPPED on all ranks; --resume goes on. SIGUSR1 is what
  * job managers can send ahead of the end (Slurm's --signal) and what Open MPI's mpirun hands on to ranks;
  * SIGTERM to that mpirun kills its ranks a second later.
+ *
+ * A launcher also sends SIGTERM to the ranks that are left when one has failed, and nothing tells the two apart. So
+ * the sentence says what is left of the work, which holds behind a failure's own sentence too, and not what to do.
  */
 #ifndef DRIVER_PREEMPT_H
 #define DRIVER_PREEMPT_H
@@ -32,8 +35,8 @@ void preempt_watch(bool run, const char *out);
 /* From now on nothing is said when leaving at once: the study is being merged. */
 void preempt_say_nothing(void);
 
-/* How the job ends is agreed and said: a signal now adds nothing to it and leaves with `code`. Before MPI_Finalize,
- * which no rank leaves before all are there: a launcher that sees one rank fail kills those that are still in it. */
+/* How the job ends is said: a signal now adds nothing to it and leaves with `code`. Before MPI_Finalize, which no rank
+ * leaves before all are there: a launcher that sees one rank fail kills those that are still in it. And before MPI_Abort. */
 void preempt_end(int code);
 
 /* The first signal noted in this process, 0: none. */

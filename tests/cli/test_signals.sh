@@ -36,7 +36,7 @@ stopped() {
 feed=(true)
 stopped TERM 15 "$study" "${quick[@]}" --out a.h5
 expect_exit 11
-expect_stderr "interrupted while starting: nothing was measured, start it again"
+expect_stderr "interrupted while starting: nothing was measured"
 expect_one_line
 stopped TERM 15 env PMI_RANK=1 PMI_SIZE=2 "$study" "${quick[@]}" --out a.h5
 expect_exit 11
@@ -79,6 +79,33 @@ check "nothing beside the table" test ! -s "$scratch/stderr"
 run killed_last "$study" "${quick[@]}" --out g.h5 --check=on --test-drop-op 20
 expect_exit 7
 check "one rank speaks" test "$(grep -c ^scalestudy: "$scratch/stderr")" = 1
+
+# ---- one rank cannot go on: it says why, at once; what another says, whom the launcher ends, contradicts nothing ----
+mpi_seconds=60
+broken() { # RANK CALL COMMAND...
+    mpi 3 env LD_PRELOAD="$bin/../tests/fake/libfake_broken.so" FAKE_RANK="$1" FAKE_CALL="$2" "${@:3}"
+}
+three=("${quick[@]}" --layout 1x3 --points 1x1,1x3 --timeout 40)
+for rank in 0 1; do
+    for call in 3 60; do
+        rm -rf h.h5.parts
+        run broken $rank $call "$study" "${three[@]}" --out h.h5
+        expect_exit 3
+        expect_stderr "rank $rank)"
+        check "the reason is said once" test "$(grep -c "scalestudy: mpi: MPI_Iallreduce(" "$scratch/stderr")" = 1
+        without_launcher | grep -vF "scalestudy: mpi: MPI_Iallreduce(" >others
+        check "beside what is left" test -z "$(grep -vxF -e "scalestudy: interrupted while starting: nothing was measured" \
+            -e "scalestudy: interrupted; finished points are in h.h5.parts, --resume goes on" others)"
+        check "which rank 0 says of others alone" test $rank = 1 -o ! -s others
+    done
+    run broken $rank 3 "$study" calibrate --layout 1x3 --block 1 --timeout 40
+    expect_exit 3
+    expect_stderr "rank $rank)"
+    without_launcher | grep -vF "scalestudy: mpi: MPI_Iallreduce(" >others
+    check "and that nothing is kept" test -z "$(grep -vxF "scalestudy: interrupted: of a calibration nothing is kept" others)"
+    check "which rank 0 says of others alone" test $rank = 1 -o ! -s others
+done
+rm -rf h.h5.parts others
 
 # ---- a limit of the size of files is a sentence, not a signal ----
 limited() { (ulimit -f 8 && exec "$study" "${quick[@]}" --out c.h5); }

@@ -2,20 +2,32 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+
+#include "analysis/launches.h"
+#include "base/err.h"
 
 /* ---- several launches ---- */
 
-static void join_interval(struct stats_interval *sum, const struct stats_interval *one)
+/* Of the joules of a kind of block, or (-1) of communication. NaN where one does not tell. */
+static struct stats_interval join_joules(const struct energy_steps *const *launches, int n,
+                                         int kind)
 {
-    sum->value += one->value;
-    sum->low = fmin(sum->low, one->low); /* the number where the other is none */
-    sum->high = fmax(sum->high, one->high);
-    sum->n += one->n;
+    struct stats_interval out, *all = must_alloc((size_t)n + 1, sizeof *all);
+    double sum = 0.0;
+    for (int i = 0; i < n; i++) {
+        all[i] = kind < 0 ? launches[i]->comm_joules : launches[i]->kind[kind].joules;
+        sum += all[i].value;
+    }
+    launches_join(all, n, 0.95, &out);
+    if (isnan(sum))
+        out.value = out.low = out.high = NAN;
+    free(all);
+    return out;
 }
 
 static void join_step(struct energy_step *sum, const struct energy_step *one)
 {
-    join_interval(&sum->joules, &one->joules);
     if (one->most_joules > sum->most_joules) {
         sum->most_joules = one->most_joules;
         sum->most_rank = one->most_rank;
@@ -28,7 +40,6 @@ static void join_step(struct energy_step *sum, const struct energy_step *one)
 
 static void divide_step(struct energy_step *sum, int n)
 {
-    sum->joules.value /= n;
     sum->power_w /= n;
     sum->step_ns /= n;
     sum->block_ns /= n;
@@ -47,15 +58,16 @@ void energy_steps_join(struct energy_steps *out, const struct energy_steps *cons
         out->bound_ns += one->bound_ns;
         out->bound_share += one->bound_share;
         out->comm_ns += one->comm_ns;
-        join_interval(&out->comm_joules, &one->comm_joules);
     }
-    for (int k = 0; k < ENERGY_KINDS; k++)
+    for (int k = 0; k < ENERGY_KINDS; k++) {
         divide_step(&out->kind[k], n);
+        out->kind[k].joules = join_joules(launches, n, k);
+    }
+    out->comm_joules = join_joules(launches, n, -1);
     out->limit_w /= n;
     out->bound_ns /= n;
     out->bound_share /= n;
     out->comm_ns /= n;
-    out->comm_joules.value /= n;
 }
 
 /* ---- words ---- */

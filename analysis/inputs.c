@@ -101,6 +101,18 @@ void inputs_of_point(struct inputs *out, const struct record_point *point)
     free(list);
 }
 
+struct inputs inputs_of_row(const struct scaling_row *row)
+{
+    struct inputs worst, in;
+    inputs_of_point(&worst, row->runs[0].account.record);
+    for (int i = 1; i < row->n_used; i++) {
+        inputs_of_point(&in, row->runs[i].account.record);
+        if (in.wait_ns > worst.wait_ns || isnan(worst.wait_ns))
+            worst = in;
+    }
+    return worst;
+}
+
 bool inputs_starved_sentence(char *text, size_t size, const struct record_point *point)
 {
     const struct point_row *p = &point->point;

@@ -28,6 +28,9 @@ struct inputs {
 };
 void inputs_of_point(struct inputs *out, const struct record_point *point);
 
+/* Of the launch of a row that waits most. */
+struct inputs inputs_of_row(const struct scaling_row *row);
+
 /* The row that `row` is held against: for a file "memory", else "synthetic"; for memory
  * "synthetic"; NULL when the study has none that differs in its input alone. */
 const struct scaling_row *inputs_base(const struct scaling *scaling, const struct scaling_row *row);

@@ -7,6 +7,8 @@
 
 #include "base/err.h"
 
+enum { ENOUGH = 3 }; /* launches, for an interval over them: as in stats.h */
+
 static double t_value(double level, double freedom)
 {
     return gsl_cdf_tdist_Pinv(0.5 + level / 2.0, freedom);
@@ -38,6 +40,46 @@ void launches_next(const double *means, int k, double level, struct stats_interv
     out->low = exp(mean - reach);
     out->high = exp(mean + reach);
     stats_positive(out);
+}
+
+/* Mean of values that are known, and how many those are. */
+static int known_mean(const struct stats_interval *x, int n, struct stats_interval *out)
+{
+    int k = 0;
+    double sum = 0.0;
+    *out = (struct stats_interval){NAN, NAN, NAN, 0};
+    for (int i = 0; i < n; i++)
+        if (!isnan(x[i].value)) {
+            sum += x[i].value;
+            out->n += x[i].n;
+            k++;
+        }
+    out->value = k > 0 ? sum / k : (double)NAN;
+    return k;
+}
+
+void launches_join(const struct stats_interval *launches, int n, double level,
+                   struct stats_interval *out)
+{
+    double below = 0.0, above = 0.0, squares = 0.0;
+    int k = known_mean(launches, n, out);
+    for (int i = 0; i < n; i++) {
+        const struct stats_interval *x = &launches[i];
+        if (isnan(x->value))
+            continue;
+        below += pow(x->value - x->low, 2);
+        above += pow(x->high - x->value, 2);
+        squares += pow(x->value - out->value, 2);
+    }
+    if (k == 0)
+        return;
+    out->low = out->value - sqrt(below) / k;
+    out->high = out->value + sqrt(above) / k;
+    if (k < ENOUGH)
+        return;
+    double half = t_value(level, k - 1) * sqrt(squares / (k - 1) / k);
+    out->low = fmin(out->low, out->value - half); /* the number where the other is none */
+    out->high = fmax(out->high, out->value + half);
 }
 
 static double independent_half(const struct stats_series *series, int k, double level)

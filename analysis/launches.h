@@ -19,6 +19,16 @@
  */
 void launches_next(const double *means, int k, double level, struct stats_interval *out);
 
+/*
+ * One figure of several launches, each with the interval that its launch gives it, as one: the mean
+ * over the launches that know it, n their sum. With one or two of them the interval covers variation
+ * within a launch only (their distances in quadrature over how many they are; an end that one does not have is
+ * unknown); from three on it is the wider of that and a t interval over the launches' values. The
+ * rule of stats_launches_interval, for what is not a mean of steps and may be 0 or less, so not on logarithms.
+ */
+void launches_join(const struct stats_interval *launches, int n, double level,
+                   struct stats_interval *out);
+
 enum launches_level {
     LEVEL_STEPS,    /* steps within a launch */
     LEVEL_LAUNCHES, /* between launches */

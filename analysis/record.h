@@ -276,7 +276,7 @@ enum { RECORD_SCHEMA = 4, RECORD_FORMULAS = 1 /* version of FORMULAS' definition
     X(i32, group, "", "ranks of the group")                                                        \
     X(i64, start_ns, "ns", "since the step's start on this rank")                                  \
     X(i64, duration_ns, "ns",                                                                      \
-      "start to completion on this rank; the minimum over the group's ranks is the transfer")       \
+      "start to completion on this rank; the minimum over the group's ranks is the transfer")      \
     X(i32, first, "", "lowest rank of the group; 0 in files that do not know it")
 
 /* One row per op of the instrumented steps that are kept (one per block). */

@@ -1,5 +1,5 @@
 /*
- * report_checkpoints: what saves and restores cost, a row per point and mode. Nothing for a study that
+ * report_checkpoints: what saves and restores cost, a row per point, launch and mode. Nothing for a study that
  * saved and resumed nothing.
  */
 #ifndef ANALYSIS_REPORT_CHECKPOINTS_H
@@ -12,7 +12,7 @@
 
 void report_checkpoints_text(FILE *to, const struct report *report);
 
-/* Of the first run of a row; for the columns ckpt_*: the first mode. */
-struct checkpoints report_checkpoints(const struct scaling_row *row);
+/* Of one launch; the columns ckpt_* are means over launches of the first mode. */
+struct checkpoints report_checkpoints(const struct scaling_run *run);
 
 #endif

@@ -37,34 +37,34 @@ static double axis_ms(const struct scaling_row *row, const char *name)
     return n > 0 ? report_ms(sum / n) : (double)NAN;
 }
 
-/* Of the run that waits most. */
-static struct inputs worst_input(const struct scaling_row *row)
-{
-    struct inputs worst, in;
-    inputs_of_point(&worst, row->runs[0].account.record);
-    for (int i = 1; i < row->n_used; i++) {
-        inputs_of_point(&in, row->runs[i].account.record);
-        if (in.wait_ns > worst.wait_ns)
-            worst = in;
-    }
-    return worst;
-}
-
-/* Of the first mode that saved; NaN where none did. */
+/* Of the first mode that saved, the mean over launches that did; NaN where none did. */
 static struct checkpoints_mode ckpt(const struct scaling_row *row)
 {
-    struct checkpoints c = report_checkpoints(row);
-    if (c.n_modes == 0)
-        return (struct checkpoints_mode){
-            .bytes = NAN, .blocked_ns = NAN, .complete_ns = NAN, .inflation = {NAN, NAN, NAN, 0}};
-    return c.mode[0];
+    struct checkpoints_mode sum = {.inflation = {NAN, NAN, NAN, 0}};
+    double inflation = 0.0;
+    for (int i = 0; i < row->n_used; i++) {
+        struct checkpoints c = report_checkpoints(&row->runs[i]);
+        if (c.n_modes == 0)
+            continue;
+        sum.saves++; /* launches here */
+        sum.bytes += c.mode[0].bytes;
+        sum.blocked_ns += c.mode[0].blocked_ns;
+        sum.complete_ns += c.mode[0].complete_ns;
+        inflation += c.mode[0].inflation.value;
+        sum.overlaps += c.mode[0].overlaps;
+    }
+    sum.bytes /= (double)sum.saves; /* NaN for none */
+    sum.blocked_ns /= (double)sum.saves;
+    sum.complete_ns /= (double)sum.saves;
+    sum.inflation.value = inflation / (double)sum.saves;
+    return sum;
 }
 
-/* No save began while the one before was on its way. */
+/* No save of any launch began while the one before was on its way. */
 static int64_t ckpt_accurate(const struct scaling_row *row)
 {
-    struct checkpoints c = report_checkpoints(row);
-    return c.n_modes > 0 ? c.mode[0].overlaps == 0 : REPORT_UNKNOWN;
+    struct checkpoints_mode mode = ckpt(row);
+    return mode.saves == 0 ? REPORT_UNKNOWN : mode.overlaps == 0;
 }
 
 /* The worst of its launches; of a timed device only. */
@@ -189,8 +189,8 @@ static struct energy_step step_energy(const struct scaling_row *row)
     X(REAL, late_ms, MEAN(late_ms))                                                                \
     X(REAL, late_most_ms, late_most_ms(row))                                                       \
     X(TEXT, input, p->input)                                                                       \
-    X(REAL, input_wait_ms, report_ms(worst_input(row).wait_ns))                                    \
-    X(REAL, input_starved_pct, 100.0 * worst_input(row).starved_share)                             \
+    X(REAL, input_wait_ms, report_ms(inputs_of_row(row).wait_ns))                                  \
+    X(REAL, input_starved_pct, 100.0 * inputs_of_row(row).starved_share)                           \
     X(TRUTH, emulated, p->emulated != 0)                                                           \
     X(TRUTH, oversubscribed, p->oversubscribed != 0)                                               \
     X(TRUTH, valid, row->valid)                                                                    \
@@ -250,18 +250,18 @@ static struct energy_step step_energy(const struct scaling_row *row)
     X(REAL, idle_ms, MEAN(idle_term_ms))                                                           \
     X(REAL, stamps_ms, MEAN(stamps_term_ms))                                                       \
     X(REAL, residual_worst_pct, MEAN(residual_worst_pct))                                          \
-    X(REAL, disagreement_ms, MEAN(disagreement_ms))                                                \
-    X(REAL, disagreement_lo_ms, MEAN(disagreement_lo_ms))                                          \
-    X(REAL, disagreement_hi_ms, MEAN(disagreement_hi_ms))                                          \
+    X(REAL, disagreement_ms, joined_disagreement_ms(row).value)                                    \
+    X(REAL, disagreement_lo_ms, joined_disagreement_ms(row).low)                                   \
+    X(REAL, disagreement_hi_ms, joined_disagreement_ms(row).high)                                  \
     X(REAL, pop_parallel_pct, 100.0 * pop_of(r->scaling, row).parallel)                            \
     X(REAL, pop_balance_pct, 100.0 * pop_of(r->scaling, row).balance)                              \
     X(REAL, pop_communication_pct, 100.0 * pop_of(r->scaling, row).communication)                  \
     X(REAL, pop_orchestration_pct, 100.0 * pop_of(r->scaling, row).orchestration)                  \
     X(REAL, pop_computation_pct, 100.0 * pop_of(r->scaling, row).computation)                      \
     X(REAL, pop_global_pct, 100.0 * pop_of(r->scaling, row).global)                                \
-    X(REAL, aa_ratio, MEAN(aa_ratio))                                                              \
-    X(REAL, aa_ratio_lo, MEAN(aa_ratio_lo))                                                        \
-    X(REAL, aa_ratio_hi, MEAN(aa_ratio_hi))                                                        \
+    X(REAL, aa_ratio, joined_aa_ratio(row).value)                                                  \
+    X(REAL, aa_ratio_lo, joined_aa_ratio(row).low)                                                 \
+    X(REAL, aa_ratio_hi, joined_aa_ratio(row).high)                                                \
     X(TEXT, loss, report_pace_loss(r, row))                                                        \
     X(REAL, independent_pct, 100.0 * row->levels.independent)                                      \
     X(REAL, steps_pct, 100.0 * row->levels.half[LEVEL_STEPS])                                      \
@@ -270,12 +270,12 @@ static struct energy_step step_energy(const struct scaling_row *row)
     X(REAL, next_launch_ms, report_ms(row->next_ns.value))                                         \
     X(REAL, next_launch_lo_ms, report_ms(row->next_ns.low))                                        \
     X(REAL, next_launch_hi_ms, report_ms(row->next_ns.high))                                       \
-    X(REAL, stamps_ratio, MEAN(stamps_ratio))                                                      \
-    X(REAL, stamps_ratio_lo, MEAN(stamps_ratio_lo))                                                \
-    X(REAL, stamps_ratio_hi, MEAN(stamps_ratio_hi))                                                \
-    X(REAL, host_ratio, MEAN(host_ratio))                                                          \
-    X(REAL, host_ratio_lo, MEAN(host_ratio_lo))                                                    \
-    X(REAL, host_ratio_hi, MEAN(host_ratio_hi))                                                    \
+    X(REAL, stamps_ratio, joined_stamps_ratio(row).value)                                          \
+    X(REAL, stamps_ratio_lo, joined_stamps_ratio(row).low)                                         \
+    X(REAL, stamps_ratio_hi, joined_stamps_ratio(row).high)                                        \
+    X(REAL, host_ratio, joined_host_ratio(row).value)                                              \
+    X(REAL, host_ratio_lo, joined_host_ratio(row).low)                                             \
+    X(REAL, host_ratio_hi, joined_host_ratio(row).high)                                            \
     X(REAL, graph_step_ms, MEAN(graph_step_ms))                                                    \
     X(REAL, graph_submit_us, MEAN(graph_submit_us))                                                \
     X(TRUTH, deterministic, p->deterministic != 0)                                                 \

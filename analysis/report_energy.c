@@ -6,9 +6,11 @@
 #include <string.h>
 
 #include "analysis/audit_calls.h"
+#include "analysis/launches.h"
 #include "analysis/report_columns.h"
 #include "analysis/report_energy_steps.h"
 #include "analysis/report_key.h"
+#include "analysis/report_notes.h"
 #include "analysis/report_table.h"
 #include "base/err.h"
 #include "base/nvml.h"
@@ -20,13 +22,23 @@ static const struct record_point *record_of(const struct scaling_row *row, int r
     return row->runs[run].account.record;
 }
 
+/* -1: not known, and adds nothing. */
+static void add_errors(int64_t *sum, int64_t one)
+{
+    if (one >= 0)
+        *sum = *sum >= 0 ? *sum + one : one;
+}
+
+static struct stats_interval joules_per_token(const struct account *a)
+{
+    return a->energy.joules_per_token;
+}
+
 /* fmin and fmax take the number where the other is none. */
 static void join_worst(struct energy *sum, const struct energy *one)
 {
-    sum->joules_per_token.low = fmin(sum->joules_per_token.low, one->joules_per_token.low);
-    sum->joules_per_token.high = fmax(sum->joules_per_token.high, one->joules_per_token.high);
-    sum->joules_per_token.n += one->joules_per_token.n;
     sum->sm_mhz = fmin(sum->sm_mhz, one->sm_mhz);
+    sum->sm_most_mhz = fmax(sum->sm_most_mhz, one->sm_most_mhz);
     sum->sm_least_mhz = fmin(sum->sm_least_mhz, one->sm_least_mhz);
     sum->memory_mhz = fmin(sum->memory_mhz, one->memory_mhz);
     sum->temperature_c = fmax(sum->temperature_c, one->temperature_c);
@@ -35,9 +47,9 @@ static void join_worst(struct energy *sum, const struct energy *one)
     sum->thermal_limited_share = fmax(sum->thermal_limited_share, one->thermal_limited_share);
     sum->moments += one->moments;
     sum->reasons |= one->reasons;
-    sum->ecc_corrected += one->ecc_corrected > 0 ? one->ecc_corrected : 0;
-    sum->ecc_uncorrected += one->ecc_uncorrected > 0 ? one->ecc_uncorrected : 0;
-    sum->nvlink_errors += one->nvlink_errors > 0 ? one->nvlink_errors : 0;
+    add_errors(&sum->ecc_corrected, one->ecc_corrected);
+    add_errors(&sum->ecc_uncorrected, one->ecc_uncorrected);
+    add_errors(&sum->nvlink_errors, one->nvlink_errors);
 }
 
 static void join_steps(struct energy *sum, const struct scaling_row *row)
@@ -63,6 +75,7 @@ struct energy report_energy(const struct scaling_row *row)
         watts += one.power_w;
         n++;
     }
+    sum.joules_per_token = scaling_mean_interval(row, joules_per_token);
     sum.joules_per_token.value = joules / n; /* NaN where one of the runs did not tell */
     sum.tokens_per_joule = 1.0 / sum.joules_per_token.value;
     sum.power_w = watts / n;
@@ -104,15 +117,34 @@ const char *report_throttled(const struct scaling_row *row)
     return throttled_text(&energy);
 }
 
+/* Of the launches that were audited. */
+enum audit_ratio { RATIO_AUDIT, RATIO_INSTRUMENTED, RATIO_BARE, AUDIT_RATIOS };
+
+static struct stats_interval *ratio_of(struct audit *a, int which)
+{
+    struct stats_interval *const all[AUDIT_RATIOS] = {&a->audit_ratio, &a->instrumented_ratio,
+                                                      &a->bare_ratio};
+    return all[which];
+}
+
 struct audit report_audit(const struct scaling_row *row)
 {
-    struct audit worst, one;
-    audit_of_point(&worst, record_of(row, 0), SEED);
-    for (int i = 1; i < row->n_used; i++) {
+    size_t room = (size_t)row->n_used + 1;
+    struct audit worst = {.off = -1}, one;
+    struct stats_interval *ratios = must_alloc(AUDIT_RATIOS * room, sizeof *ratios);
+    int n = 0;
+    for (int i = 0; i < row->n_used; i++) {
+        if (record_of(row, i)->audit.n == 0)
+            continue;
         audit_of_point(&one, record_of(row, i), SEED);
-        if (one.off > worst.off)
+        for (int k = 0; k < AUDIT_RATIOS; k++)
+            ratios[(size_t)k * room + (size_t)n] = *ratio_of(&one, k);
+        if (n++ == 0 || one.off > worst.off)
             worst = one;
     }
+    for (int k = 0; k < AUDIT_RATIOS; k++)
+        launches_join(ratios + (size_t)k * room, n, 0.95, ratio_of(&worst, k));
+    free(ratios);
     return worst;
 }
 
@@ -198,6 +230,14 @@ void report_energy_text(FILE *to, const struct scaling *s)
                clocks_row);
 }
 
+static int64_t audited(const struct scaling_row *row)
+{
+    int64_t n = 0;
+    for (int i = 0; i < row->n_used; i++)
+        n += record_of(row, i)->audit.n;
+    return n;
+}
+
 static void audit_row(struct table *t, const struct scaling *s, const struct scaling_row *row)
 {
     struct audit a = report_audit(row);
@@ -222,32 +262,39 @@ void report_audit_text(FILE *to, const struct scaling *s)
     struct table t;
     bool any = false;
     for (int i = 0; i < s->n_rows; i++)
-        any = any || record_of(&s->rows[i], 0)->audit.n > 0;
+        any = any || audited(&s->rows[i]) > 0;
     if (!any)
         return;
     fprintf(
         to,
-        "#\n# audit: medians of steps by stamps and by the profiler's records (rec), ms, rank "
-        "where they lie farthest apart; quiet: by stamps\n# without the profiler; off: of the "
-        "step; audited and every op stamped, over bare steps of the same minutes, and bare ones "
-        "over steps\n# without stamps of ops\n");
+        "#\n# audit: medians of steps by stamps and by the profiler's records (rec), ms, of the "
+        "rank "
+        "and launch where they lie farthest\n# apart; quiet: by stamps without the profiler; off: "
+        "of "
+        "the step; audited and every op stamped, over bare steps of the same minutes,\n# and bare "
+        "ones over steps without stamps of ops: all launches\n");
     report_key_open(&t, s,
                     "parallel steps step rec compute rec quiet comm rec exposed rec off_% "
                     "audit/bare stamped/bare bare/none lost");
     for (int i = 0; i < s->n_rows; i++)
-        if (record_of(&s->rows[i], 0)->audit.n > 0)
+        if (audited(&s->rows[i]) > 0)
             audit_row(&t, s, &s->rows[i]);
     table_close(&t, to);
 }
 
-static void call_rows(struct table *t, const struct scaling *s, const struct scaling_row *row)
+static void call_rows(struct table *t, const struct scaling *s, const struct scaling_run *run)
 {
     struct audit_group groups[AUDIT_GROUPS];
-    int left_out = 0, n = audit_groups(groups, record_of(row, 0), &left_out);
+    const struct record_point *record = run->account.record;
+    char launch[32];
+    int left_out = 0, n = audit_groups(groups, record, &left_out);
+    notes_launch(launch, run);
     for (int i = 0; i < n; i++) {
         const struct audit_group *g = &groups[i];
-        report_key_cells(t, s, row->point);
-        table_text(t, row->point->parallel);
+        report_key_cells(t, s, &record->point);
+        if (s->n_launches > 1)
+            table_text(t, launch);
+        table_text(t, record->point.parallel);
         table_text(t, g->like->axis);
         table_text(t, g->like->kind);
         table_digits(t, (double)g->like->bytes / 1e6, 4);
@@ -263,23 +310,24 @@ static void call_rows(struct table *t, const struct scaling *s, const struct sca
     }
 }
 
+#define CALL_TABLE                                                                                 \
+    "parallel axis call MB calls us rec ratio start_p5 p50 p95 end_p5 p50 p95 dur_p5 p50 p95"
+
 void report_audit_calls_text(FILE *to, const struct scaling *s)
 {
     struct table t;
     bool any = false;
-    for (int i = 0; i < s->n_rows; i++)
-        any = any || record_of(&s->rows[i], 0)->audit_calls.n > 0;
+    for (int i = 0; i < s->n_runs; i++)
+        any = any || s->runs[i].account.record->audit_calls.n > 0;
     if (!any)
         return;
     fprintf(to,
             "#\n# audit, call by call: median us by stamps and by the profiler's records (rec), "
             "all time over all time; stamps less record\n# of the same call, us, as p5, p50, p95: "
             "start, end, duration\n");
-    report_key_open(&t, s,
-                    "parallel axis call MB calls us rec ratio start_p5 p50 p95 end_p5 p50 p95 "
-                    "dur_p5 p50 p95");
-    for (int i = 0; i < s->n_rows; i++)
-        if (record_of(&s->rows[i], 0)->audit_calls.n > 0)
-            call_rows(&t, s, &s->rows[i]);
+    report_key_open(&t, s, s->n_launches > 1 ? "launch " CALL_TABLE : CALL_TABLE);
+    for (int i = 0; i < s->n_runs; i++)
+        if (s->runs[i].account.record->audit_calls.n > 0)
+            call_rows(&t, s, &s->runs[i]);
     table_close(&t, to);
 }

@@ -16,7 +16,7 @@ static bool is_worth_a_table(const struct report *report)
         return true;
     for (int i = 0; i < s->n_rows; i++)
         if (strncmp(s->rows[i].point->input, "synthetic", sizeof s->rows[i].point->input) != 0 &&
-            s->rows[i].runs[0].account.record->inputs.n > 0)
+            inputs_of_row(&s->rows[i]).n_steps > 0)
             return true;
     return false;
 }
@@ -36,9 +36,7 @@ static void gap_cells(struct table *t, const struct scaling *s, const struct sca
 
 static void input_row(struct table *t, const struct scaling *s, const struct scaling_row *row)
 {
-    const struct record_point *record = row->runs[0].account.record;
-    struct inputs in;
-    inputs_of_point(&in, record);
+    struct inputs in = inputs_of_row(row);
     report_key_cells(t, s, row->point);
     table_text(t, row->point->input);
     table_real(t, report_ms(row->step_ns.value), 3);
@@ -62,7 +60,8 @@ void report_inputs_text(FILE *to, const struct report *report)
     fprintf(to,
             "#\n# input, a step and rank of full steps: of_synth is the speed against synthetic, "
             "gap the step against `base`; starved: steps\n# in which a rank waits for more than 1 "
-            "%%; workers %s, prefetch %s batches\n",
+            "%%; behind gap: of several launches the one that waits most; workers %s, prefetch %s "
+            "batches\n",
             report_attribute(report, "study", "input-workers"),
             report_attribute(report, "study", "prefetch"));
     report_key_open(&t, s,

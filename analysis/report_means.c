@@ -26,3 +26,15 @@ static double graph_period_ns(const struct account *a)
         return scaling_mean(row, of_launch_##name);                                                \
     }
 REPORT_MEANS(MEAN)
+
+#define JOINED(name, field, scale)                                                                 \
+    static struct stats_interval interval_##name(const struct account *a)                          \
+    {                                                                                              \
+        const struct stats_interval *x = &a->field;                                                \
+        return (struct stats_interval){(scale)*x->value, (scale)*x->low, (scale)*x->high, x->n};   \
+    }                                                                                              \
+    struct stats_interval joined_##name(const struct scaling_row *row)                             \
+    {                                                                                              \
+        return scaling_mean_interval(row, interval_##name);                                        \
+    }
+REPORT_JOINED(JOINED)

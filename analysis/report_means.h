@@ -2,6 +2,9 @@
  * report_means: figures of one launch whose mean over the launches of a row stands in the curve. All of
  * them, so that what adds up in each launch (wait = full - compute-only - slowdown - bubble) adds up
  * in the row. A launch that does not know a figure is left out of its mean; NaN when none does.
+ *
+ * Figures that have an interval in each launch have one over launches in the row: joined_NAME
+ * (launches_join), by the same rule as the step's.
  */
 #ifndef ANALYSIS_REPORT_MEANS_H
 #define ANALYSIS_REPORT_MEANS_H
@@ -15,9 +18,6 @@
     X(difference_ms, report_ms(a->difference_ns.value))                                            \
     X(counterfactual_ms, report_ms(a->counterfactual_ns.value))                                    \
     X(slowdown_ms, report_ms(a->slowdown_ns.value))                                                \
-    X(disagreement_ms, report_ms(a->disagreement_ns.value))                                        \
-    X(disagreement_lo_ms, report_ms(a->disagreement_ns.low))                                       \
-    X(disagreement_hi_ms, report_ms(a->disagreement_ns.high))                                      \
     X(stall_ms, report_ms(a->stall_ns))                                                            \
     X(interval_ms, report_ms(a->interval_ns))                                                      \
     X(step_term_ms, report_ms(a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_STEP]))                 \
@@ -28,17 +28,8 @@
     X(stamps_term_ms, report_ms(a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_STAMPS]))             \
     X(residual_term_ms, report_ms(a->series[ACCOUNT_INSTRUMENTED].term_ns[TERM_RESIDUAL]))         \
     X(residual_worst_pct, 100.0 * a->worst_residual_share)                                         \
-    X(aa_ratio, a->aa_ratio.value)                                                                 \
-    X(aa_ratio_lo, a->aa_ratio.low)                                                                \
-    X(aa_ratio_hi, a->aa_ratio.high)                                                               \
-    X(host_ratio, a->host_ratio.value)                                                             \
-    X(host_ratio_lo, a->host_ratio.low)                                                            \
-    X(host_ratio_hi, a->host_ratio.high)                                                           \
     X(graph_step_ms, report_ms(graph_period_ns(a)))                                                \
     X(graph_submit_us, a->series[ACCOUNT_GRAPH].term_ns[TERM_HOST] / 1e3)                          \
-    X(stamps_ratio, a->stamps_ratio.value)                                                         \
-    X(stamps_ratio_lo, a->stamps_ratio.low)                                                        \
-    X(stamps_ratio_hi, a->stamps_ratio.high)                                                       \
     X(bubble_ms, p->pp == 1 ? 0.0 : OF_PIPELINE(p->bubble_ms))                                     \
     X(replay_ms, OF_PIPELINE(p->replay_ms))                                                        \
     X(bubble_step_pct, OF_PIPELINE(100.0 * p->bubble_ms / p->replay_ms))                           \
@@ -56,6 +47,18 @@
     X(prove_s, p->prove_s)                                                                         \
     X(warm_up_s, p->warm_up_s)                                                                     \
     X(timed_s, p->timed_s)
+
+/* X(name, field of the account, what it is multiplied with). */
+#define REPORT_JOINED(X)                                                                           \
+    X(disagreement_ms, disagreement_ns, 1e-6)                                                      \
+    X(aa_ratio, aa_ratio, 1.0)                                                                     \
+    X(host_ratio, host_ratio, 1.0)                                                                 \
+    X(stamps_ratio, stamps_ratio, 1.0)
+
+#define REPORT_JOIN(name, field, scale)                                                            \
+    struct stats_interval joined_##name(const struct scaling_row *row);
+REPORT_JOINED(REPORT_JOIN)
+#undef REPORT_JOIN
 
 #define REPORT_MEAN(name, value) double mean_##name(const struct scaling_row *row);
 REPORT_MEANS(REPORT_MEAN)

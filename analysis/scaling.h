@@ -101,4 +101,9 @@ bool scaling_shares(const struct scaling_row *row, const struct scaling_run *run
 /* Mean over the used runs of a figure of their accounts; NaN where it is NaN in all of them. */
 double scaling_mean(const struct scaling_row *row, double (*figure)(const struct account *));
 
+/* The same of a figure that has an interval in each launch (launches_join). */
+struct stats_interval
+scaling_mean_interval(const struct scaling_row *row,
+                      struct stats_interval (*figure)(const struct account *));
+
 #endif

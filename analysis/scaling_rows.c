@@ -1,4 +1,5 @@
 #include <math.h>
+#include <stdlib.h>
 
 #include "analysis/scaling.h"
 #include "base/err.h"
@@ -31,6 +32,17 @@ double scaling_mean(const struct scaling_row *row, double (*figure)(const struct
         }
     }
     return n > 0 ? sum / n : (double)NAN;
+}
+
+struct stats_interval scaling_mean_interval(const struct scaling_row *row,
+                                            struct stats_interval (*figure)(const struct account *))
+{
+    struct stats_interval out, *launches = must_alloc((size_t)row->n_used + 1, sizeof *launches);
+    for (int i = 0; i < row->n_used; i++)
+        launches[i] = figure(&row->runs[i].account);
+    launches_join(launches, row->n_used, 0.95, &out);
+    free(launches);
+    return out;
 }
 
 bool scaling_unpaired(const struct scaling_row *row)

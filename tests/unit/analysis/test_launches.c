@@ -1,6 +1,7 @@
 /* What another launch will give, which level an interval is made of, pace, late ranks, claims. */
 #include "analysis/launches.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "analysis/claim.h"
@@ -64,6 +65,70 @@ static void test_next_launch(void)
            SYSTEMS * RUNS, covered, naive);
     CHECK(covered >= 0.9 * SYSTEMS * RUNS);
     CHECK(naive < covered); /* the interval of a mean is another quantity */
+}
+
+/* How often the joined interval of k launches holds the truth, and how often the mean of their ends did. */
+static double joined_coverage(int k, double truth, double spread, double *of_ends)
+{
+    enum { CASES = 4000 };
+    const double error = 0.3;
+    int covered = 0, ends = 0;
+    for (uint64_t seed = 0; seed < CASES; seed++) {
+        struct stats_interval each[8], all;
+        double low = 0.0, high = 0.0;
+        for (int i = 0; i < k; i++) {
+            uint64_t key = rng_key(seed, "join");
+            double value = truth + spread * (double)rng_normal(key, 2 * (uint64_t)i) +
+                           error * (double)rng_normal(key, 2 * (uint64_t)i + 1);
+            each[i] =
+                (struct stats_interval){value, value - 1.96 * error, value + 1.96 * error, 10};
+            low += each[i].low / k;
+            high += each[i].high / k;
+        }
+        launches_join(each, k, 0.95, &all);
+        covered += all.low <= truth && truth <= all.high;
+        ends += low <= truth && truth <= high;
+        CHECK_EQ(all.n, 10 * k);
+    }
+    *of_ends = (double)ends / CASES;
+    return (double)covered / CASES;
+}
+
+/* From three launches on nominal where launches differ, whatever the sign of the truth; within a launch
+ * alone nominal where they do not. */
+static void test_join(void)
+{
+    static const int launches[] = {3, 5, 8};
+    double of_ends;
+    for (int i = 0; i < 3; i++) {
+        double covered = joined_coverage(launches[i], i - 1.0, 1.0, &of_ends);
+        printf("# %d launches that differ: joined interval holds the truth in %.1f %%, mean of "
+               "their ends in %.1f %%\n",
+               launches[i], 100 * covered, 100 * of_ends);
+        CHECK(covered > 0.94 && covered < 0.97);
+    }
+    CHECK(joined_coverage(1, 0.0, 0.0, &of_ends) > 0.94);
+    double two = joined_coverage(2, 0.0, 0.0, &of_ends);
+    CHECK(two > 0.94 && two < 0.96);
+    CHECK(joined_coverage(8, 0.0, 0.0, &of_ends) > 0.94);
+}
+
+/* What a launch does not know is left out; an end that one of two does not have, neither has. */
+static void test_join_unknown(void)
+{
+    const struct stats_interval x[] = {
+        {1, 0.5, 2, 4}, {NAN, NAN, NAN, 0}, {3, NAN, 4, 6}, {5, 4, 6, 1}};
+    struct stats_interval out;
+    launches_join(x, 0, 0.95, &out);
+    CHECK(isnan(out.value) && isnan(out.low) && isnan(out.high));
+    launches_join(x, 2, 0.95, &out);
+    CHECK(out.value == 1 && out.low == 0.5 && out.high == 2 && out.n == 4);
+    launches_join(x, 3, 0.95, &out);
+    CHECK(out.value == 2 && isnan(out.low) && out.n == 10);
+    CHECK_NEAR(out.high, 2 + sqrt(2) / 2, 1e-12);
+    launches_join(x, 4, 0.95, &out);
+    CHECK_NEAR(out.value, 3, 1e-12);
+    CHECK_NEAR(out.low, 3 - 4.302652729911275 * 2 / sqrt(3), 1e-9);
 }
 
 /* The interval of another launch holds it as often as promised, for few launches too. */
@@ -370,6 +435,8 @@ static void test_differs(void)
 int main(void)
 {
     test_next_launch();
+    test_join();
+    test_join_unknown();
     test_next_coverage();
     test_levels();
     test_levels_by_hand();

@@ -9,6 +9,7 @@
 
 #include <jansson.h>
 
+#include "analysis/report_checkpoints.h"
 #include "analysis/report_columns.h"
 #include "analysis/report_table.h"
 #include "base/err.h"
@@ -226,6 +227,54 @@ static void test_means_of_launches(void)
     for (int i = 1; i < 3; i++)
         strcpy(s.file.points[i].point.topology, "node");
     CHECK_NEAR(real_of(&s, 1, "late_most_ms"), 2, 1e-12); /* the worst, not a mean */
+    study_release(&s);
+}
+
+static void add_save(struct record_point *p, int64_t bytes, int64_t blocked_ns)
+{
+    struct checkpoint_row *row = RECORD_ADD(&p->checkpoints, 1);
+    row->bytes = bytes;
+    row->blocked_ns = blocked_ns;
+    strcpy(row->kind, "save");
+    strcpy(row->mode, "sync");
+}
+
+/* Of two launches: an interval is that of their mean, and what saves cost is the mean of both; the text
+ * has a row of each. */
+static void test_intervals_of_launches(void)
+{
+    struct study s;
+    char *text = NULL;
+    size_t size;
+    study_init(&s, false);
+    scaling_release(&s.scaling);
+    record_point_release(&s.file.points[1]);
+    make_point(&s.file.points[1], 2, 4, 1);
+    s.file.points[1].point.launch = 1;
+    add_save(&s.file.points[1], 100, 3000000);
+    add_save(&s.file.points[2], 100, 1000000);
+    CHECK_EQ(scaling_init(&s.scaling, s.list, 1, 1), 0);
+    struct scaling_run *runs = s.scaling.rows[1].runs;
+    runs[0].account.aa_ratio = (struct stats_interval){1.02, 1.01, 1.03, 9};
+    runs[1].account.aa_ratio = (struct stats_interval){0.98, 0.97, 0.99, 9};
+    runs[0].account.disagreement_ns = (struct stats_interval){-1e6, -2e6, 0, 9};
+    runs[1].account.disagreement_ns = (struct stats_interval){2e6, 1e6, 4e6, 9};
+    CHECK_NEAR(real_of(&s, 1, "aa_ratio"), 1, 1e-12);
+    CHECK_NEAR(real_of(&s, 1, "aa_ratio_lo"), 1 - 0.01 / sqrt(2), 1e-9);
+    CHECK_NEAR(real_of(&s, 1, "aa_ratio_hi"), 1 + 0.01 / sqrt(2), 1e-9);
+    CHECK_NEAR(real_of(&s, 1, "disagreement_ms"), 0.5, 1e-12);
+    CHECK_NEAR(real_of(&s, 1, "disagreement_lo_ms"), 0.5 - sqrt(2) / 2, 1e-9);
+    CHECK_NEAR(real_of(&s, 1, "disagreement_hi_ms"), 0.5 + sqrt(5) / 2, 1e-9);
+    CHECK_NEAR(real_of(&s, 1, "ckpt_blocked_ms"), 2, 1e-12);
+    CHECK_NEAR(real_of(&s, 1, "ckpt_bytes"), 100, 1e-12);
+    CHECK_EQ(value_of(&s, 1, "ckpt_accurate").integer, 1);
+    CHECK_EQ(value_of(&s, 0, "ckpt_accurate").integer, REPORT_UNKNOWN);
+    FILE *to = open_memstream(&text, &size);
+    report_checkpoints_text(to, &s.report);
+    fclose(to);
+    CHECK_HAS(text, "launch mode saves");
+    CHECK(strstr(text, " 0.0 sync") != NULL && strstr(text, " 0.1 sync") != NULL);
+    free(text);
     study_release(&s);
 }
 
@@ -472,6 +521,7 @@ int main(int argc, char **argv)
     test_names();
     test_values();
     test_means_of_launches();
+    test_intervals_of_launches();
     test_csv();
     test_json();
     test_text();

@@ -146,6 +146,7 @@ static void check_untold(struct report *report)
     free(text);
     CHECK(isnan(column(report, "step_joules")) && isnan(column(report, "comm_joules")));
     CHECK(isnan(column(report, "power_bound_ms")));
+    CHECK(isnan(column(report, "audit_ratio")) && isnan(column(report, "bare_ratio"))); /* not 0 */
     CHECK(isnan(column(report, "energy_efficiency_pct")));
     CHECK(isnan(column(report, "joules_per_token")));
     CHECK(isnan(column(report, "audit_off_pct")));

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "analysis/forecast.h"
+#include "analysis/goodput_steps.h"
 #include "base/err.h"
 #include "base/units.h"
 
@@ -212,30 +213,14 @@ static void recovery_at(struct goodput_at *at, const struct goodput_known *k)
     at->bottom = at->restart.source == FROM_NONE || at->detect.source == FROM_NONE;
 }
 
-static bool is_weak(const struct goodput_point *p)
+/* The node counts of the kind whose step is known, without points of more ranks than cores. */
+static int step_counts(const struct goodput_known *k, struct goodput_steps out[GOODPUT_COUNTS])
 {
-    return strcmp(p->row->scaling, "weak") == 0;
-}
-
-/* Tokens of a step: those that a run trained on, else all positions. */
-static double tokens_of(const struct goodput_point *p)
-{
-    return p->step_of_run && p->run.tokens_per_step > 0.0 ? p->run.tokens_per_step
-                                                          : (double)p->row->positions_per_step;
-}
-
-/* The points of the kind whose step is known, one a node count, none with more ranks than cores. */
-static int step_points(const struct goodput_known *k, const struct goodput_point **out)
-{
-    int n = 0;
-    for (int i = 0; k->kind >= 0 && i < k->study->n_points && n < GOODPUT_COUNTS; i++) {
-        const struct goodput_point *p = &k->study->points[i];
-        if (p->kind != k->kind || !(p->step_s.value > 0.0) || p->row->oversubscribed)
-            continue;
-        if (n > 0 && out[n - 1]->row->nodes == p->row->nodes)
-            n--; /* the newest file */
-        out[n++] = p;
-    }
+    double nodes[GOODPUT_COUNTS];
+    int n = 0,
+        all = k->kind >= 0 ? goodput_node_counts(k->study, k->kind, nodes, GOODPUT_COUNTS) : 0;
+    for (int i = 0; i < all; i++)
+        n += goodput_steps_at(&out[n], k->study, k->kind, nodes[i], false);
     return n;
 }
 
@@ -244,21 +229,24 @@ static int step_points(const struct goodput_known *k, const struct goodput_point
  * node has no network: it is left out where the others are enough (regime.h).
  */
 static bool forecast_step(struct goodput_at *at, const struct goodput_known *k,
-                          const struct goodput_point **points, int n)
+                          const struct goodput_steps *counts, int n)
 {
-    if (n > FORECAST_POINTS && points[0]->row->nodes == 1) {
-        points++;
+    if (n > FORECAST_POINTS && counts[0].nodes == 1.0) {
+        counts++;
         n--;
     }
     double nodes[GOODPUT_COUNTS], rate[GOODPUT_COUNTS];
+    struct forecast_spread spread[GOODPUT_COUNTS];
     struct forecaster forecaster;
     struct forecast f = {.value = NAN};
     for (int i = 0; i < n; i++) {
-        nodes[i] = points[i]->row->nodes;
-        rate[i] = tokens_of(points[i]) / points[i]->step_s.value;
+        nodes[i] = counts[i].nodes;
+        rate[i] = counts[i].tokens / counts[i].step_s.value;
+        spread[i] = counts[i].spread;
     }
     struct forecast_data about = {
-        .fit = {.n_points = n, .n = nodes, .rate = rate, .weak = is_weak(points[n - 1])},
+        .fit = {.n_points = n, .n = nodes, .rate = rate, .weak = counts[n - 1].weak},
+        .spread = spread,
         .floors = forecast_floors,
         .level = 0.95,
         .replicates = FORECAST_REPLICATES,
@@ -276,34 +264,30 @@ static bool forecast_step(struct goodput_at *at, const struct goodput_known *k,
     return isfinite(f.value);
 }
 
-/* Measured there; by the laws of three node counts and more; in weak scaling carried. */
+/* By the laws of three node counts and more; in weak scaling carried. */
 static void find_step(struct goodput_at *at, const struct goodput_known *k)
 {
-    const struct goodput_point *points[GOODPUT_COUNTS];
-    int n = step_points(k, points);
+    struct goodput_steps counts[GOODPUT_COUNTS];
+    int n = step_counts(k, counts);
     if (n == 0)
         return;
-    const struct goodput_point *most = points[n - 1];
-    at->tokens_per_step = tokens_of(most) * (is_weak(most) ? at->nodes / most->row->nodes : 1.0);
-    if (n >= FORECAST_POINTS && forecast_step(at, k, points, n))
+    const struct goodput_steps *most = &counts[n - 1];
+    at->tokens_per_step = most->tokens * (most->weak ? at->nodes / most->nodes : 1.0);
+    if (n >= FORECAST_POINTS && forecast_step(at, k, counts, n))
         return;
     at->step = figure(unknown, FROM_NONE);
-    if (is_weak(most) && at->nodes > most->row->nodes)
+    if (most->weak && at->nodes > most->nodes)
         at->step = figure(most->step_s, FROM_CARRIED);
 }
 
 static void step_at(struct goodput_at *at, const struct goodput_known *k)
 {
-    const struct goodput_point *here = NULL;
+    struct goodput_steps here;
     at->step = figure(unknown, FROM_NONE);
     at->tokens_per_step = NAN;
-    for (int i = 0; k->kind >= 0 && i < k->study->n_points; i++)
-        if (k->study->points[i].kind == k->kind && k->study->points[i].row->nodes == at->nodes &&
-            k->study->points[i].step_s.value > 0.0)
-            here = &k->study->points[i];
-    if (here) {
-        at->step = figure(here->step_s, FROM_MEASURED);
-        at->tokens_per_step = tokens_of(here);
+    if (k->kind >= 0 && goodput_steps_at(&here, k->study, k->kind, at->nodes, true)) {
+        at->step = figure(here.step_s, FROM_MEASURED);
+        at->tokens_per_step = here.tokens;
     } else {
         find_step(at, k);
     }

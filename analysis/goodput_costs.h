@@ -16,7 +16,7 @@
  * fit, carried by that rate, and so is blocked(N). D and R are means
  * over failures that somebody noted; where none was, R is from the begin of the next launch's program and D is not
  * known. They are those of failures on N nodes, else over all failures of the kind (carried). The step is measured on N
- * nodes, or from three node counts on what the laws of the curve forecast (forecast.h: at most 4 times the
+ * nodes, in all launches that were named (goodput_steps.h), or from three node counts on what the laws of the curve forecast (forecast.h: at most 4 times the
  * largest, with its interval); in weak scaling the largest measured one is carried where they do not.
  */
 #ifndef ANALYSIS_GOODPUT_COSTS_H

@@ -148,19 +148,25 @@ static void add_levels(struct goodput_row *row, const struct goodput_given *give
     }
 }
 
-/* What the run of this node count did, and what was asked for. */
+/* What the runs of this node count did, and what was asked for. */
 static void add_others(struct goodput_row *row, const struct goodput_known *k,
                        const struct goodput_asked *asked)
 {
     char name[32];
-    double between = NAN; /* of the newest run, as the step is */
+    double between = 0.0, in_steps = 0.0; /* means over runs, as the step is */
+    int runs = 0, saved = 0;
     for (int i = 0; k->kind >= 0 && i < k->study->n_points; i++) {
         const struct goodput_point *p = &k->study->points[i];
         if (p->kind != k->kind || p->row->nodes != row->at.nodes || !p->run.there)
             continue;
-        row->in_steps = p->run.in_steps;
-        between = isfinite(p->run.between_steps) ? p->run.between_steps : between;
+        bool known = isfinite(p->run.between_steps), steps = isfinite(p->run.in_steps);
+        between += known ? p->run.between_steps : 0.0;
+        in_steps += steps ? p->run.in_steps : 0.0;
+        saved += known;
+        runs += steps;
     }
+    between = saved > 0 ? between / saved : (double)NAN;
+    row->in_steps = runs > 0 ? in_steps / runs : (double)NAN;
     if (isfinite(between * row->at.step.x.value))
         add(row, "as run", between * row->at.step.x.value);
     for (int i = 0; i < asked->n; i++) {

@@ -8,6 +8,7 @@
 #include <gsl/gsl_cdf.h>
 
 #include "analysis/account.h"
+#include "analysis/launches.h"
 #include "base/err.h"
 #include "base/units.h"
 
@@ -15,6 +16,7 @@ void goodput_study_release(struct goodput_study *study)
 {
     for (int i = 0; i < study->n_points; i++) {
         free((void *)study->points[i].parts);
+        free(study->points[i].launch_s);
         goodput_run_release(&study->points[i].run);
     }
     for (int i = 0; i < study->n_files; i++)
@@ -100,23 +102,35 @@ static int by_kind_and_nodes(const void *left, const void *right)
 
 /* ---- what a point tells ---- */
 
-/* Mean period of the timed steps of its newest launch that has any. */
-static int timed_step(struct goodput_point *p, uint64_t seed)
+/* Mean period of the timed steps of one launch, in s. */
+static int timed_launch(struct stats_interval *out, const struct record_point *part, uint64_t seed)
 {
-    for (int i = p->n_parts - 1; i >= 0; i--) {
-        struct account account;
-        if (p->parts[i]->steps.n == 0)
+    struct account account;
+    int rc = account_point(&account, part, seed);
+    if (rc != 0)
+        return rc;
+    *out = account.step_ns;
+    account_release(&account);
+    out->value /= 1e9;
+    out->low /= 1e9;
+    out->high /= 1e9;
+    return 0;
+}
+
+/* Of all its launches that passed and have any. */
+static int timed_steps(struct goodput_point *p, uint64_t seed)
+{
+    p->launch_s = must_alloc((size_t)p->n_parts, sizeof *p->launch_s);
+    for (int i = 0; i < p->n_parts; i++) {
+        struct stats_interval *one = &p->launch_s[p->n_launches];
+        if (p->parts[i]->steps.n == 0 || !is_used(&p->parts[i]->point))
             continue;
-        int rc = account_point(&account, p->parts[i], seed);
+        int rc = timed_launch(one, p->parts[i], seed);
         if (rc != 0)
             return rc;
-        p->step_s = account.step_ns;
-        account_release(&account);
-        p->step_s.value /= 1e9;
-        p->step_s.low /= 1e9;
-        p->step_s.high /= 1e9;
-        return 0;
+        p->n_launches += one->value > 0.0;
     }
+    launches_join(p->launch_s, p->n_launches, 0.95, &p->step_s);
     return 0;
 }
 
@@ -129,7 +143,7 @@ static int tell(struct goodput_point *p, uint64_t seed)
         p->step_s =
             (struct stats_interval){p->run.step_s, NAN, NAN, p->run.steps - p->run.warm_up_steps};
     else if (rc == 0)
-        rc = timed_step(p, seed);
+        rc = timed_steps(p, seed);
     return rc;
 }
 

@@ -23,8 +23,10 @@ struct goodput_point {
     const struct record_point **parts; /* [n_parts] in the order of launches; owned */
     int n_parts, kind;
     struct goodput_run run;       /* owned */
-    struct stats_interval step_s; /* of the run, else of the timed steps; NaN */
+    struct stats_interval step_s; /* of the run, else of the timed steps, all launches; NaN */
     bool step_of_run;
+    struct stats_interval *launch_s; /* [n_launches] of timed steps, a launch each; owned */
+    int n_launches;
 };
 
 struct goodput_study {

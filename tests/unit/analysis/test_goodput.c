@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include "analysis/goodput_report.h"
+#include "analysis/goodput_steps.h"
 #include "analysis/wall.h"
 #include "base/err.h"
+#include "base/rng.h"
 #include "tests/test.h"
 
 enum { RANKS = 2, SAVES = 7, SEED = 1 };
@@ -502,6 +504,101 @@ static void regimes_are_not_crossed(void)
     CHECK(at.step.x.value > 0.11);
 }
 
+/* Launches of a point whose means differ by `spread`; each knows its own steps to 0.2 %. */
+static void draw_launches(struct stats_interval *out, int n, double step, double spread,
+                          uint64_t key, uint64_t from)
+{
+    for (int i = 0; i < n; i++) {
+        double x = step * exp(spread * (double)rng_normal(key, from + (uint64_t)i));
+        out[i] = (struct stats_interval){x, 0.996 * x, 1.004 * x, 100};
+    }
+}
+
+/* The interval of a step over launches, of one file or several, holds the truth; the newest alone did not. */
+static void steps_are_of_all_launches(void)
+{
+    enum { CASES = 1000 };
+    for (int k = 2; k <= 5; k++) {
+        int covered = 0, newest = 0;
+        for (uint64_t seed = 0; seed < CASES; seed++) {
+            struct point_row row = point_row(0, 2);
+            struct stats_interval launches[5];
+            struct goodput_point points[2];
+            struct goodput_steps out;
+            draw_launches(launches, k, 0.4, 0.03, rng_key(seed, "steps"), 0);
+            points[0] = (struct goodput_point){
+                .row = &row, .step_s = launches[0], .launch_s = launches, .n_launches = k - 1};
+            points[1] = (struct goodput_point){.row = &row, .step_s = launches[k - 1]};
+            struct goodput_study study = {.points = points, .n_points = 2, .n_kinds = 1};
+            CHECK(goodput_steps_at(&out, &study, 0, 2, true));
+            CHECK_EQ(out.launches, k);
+            covered += out.step_s.low <= 0.4 && 0.4 <= out.step_s.high;
+            newest += launches[k - 1].low <= 0.4 && 0.4 <= launches[k - 1].high;
+        }
+        printf("# %d launches: a step's interval holds the truth in %.1f %%, the newest's in "
+               "%.1f %%\n",
+               k, 100.0 * covered / CASES, 100.0 * newest / CASES);
+        CHECK(covered > 0.93 * CASES && covered < 0.975 * CASES);
+    }
+}
+
+/* Means on the law to the digit, each of launches that differ by 8 %: no residual tells it, and the step of a
+ * launch of another size still lies in the forecast's interval. Each launch its own file, as jobs make them. */
+static void forecasts_hold_launches(void)
+{
+    enum { SIZES = 4, EACH = 3, DRAWS = 1000 };
+    struct point_row rows[SIZES * EACH];
+    struct goodput_point points[SIZES * EACH];
+    struct goodput_given given = nothing_given();
+    struct goodput_known known;
+    struct goodput_at at;
+    struct stats_interval next[DRAWS];
+    char why[256];
+    int covered = 0;
+    for (int i = 0; i < SIZES * EACH; i++) {
+        double step = 0.8 / (1 << i / EACH) * (1 + 0.08 * (i % EACH - 1));
+        rows[i] = point_row(i, 1 << i / EACH);
+        strcpy(rows[i].scaling, "strong");
+        points[i] = (struct goodput_point){.row = &rows[i],
+                                           .step_s = {step, 0.996 * step, 1.004 * step, 100}};
+    }
+    struct goodput_study study = {.points = points, .n_points = SIZES * EACH, .n_kinds = 1};
+    given.blocked_s = 1;
+    goodput_known_init(&known, &study, 0, "", &given, SEED);
+    CHECK(goodput_costs_at(&at, &known, 16, why, sizeof why));
+    CHECK_NEAR(at.step.x.value, 0.05, 1e-6);
+    draw_launches(next, DRAWS, 0.05, 0.08, rng_key(1, "forecast"), 0);
+    for (int i = 0; i < DRAWS; i++)
+        covered += at.step.x.low <= next[i].value && next[i].value <= at.step.x.high;
+    printf("# a forecast holds the step of a launch in %.1f %%\n", 100.0 * covered / DRAWS);
+    CHECK(covered >= 0.95 * DRAWS);
+}
+
+/* Runs of a node count count alone: two have a t interval, one none. */
+static void runs_count_alone(void)
+{
+    struct point_row row = point_row(0, 2);
+    struct goodput_point points[3];
+    struct goodput_steps out;
+    struct goodput_study study = {.points = points, .n_points = 3, .n_kinds = 1};
+    points[0] = (struct goodput_point){.row = &row, .step_s = {0.5, NAN, NAN, 7}};
+    points[1] = (struct goodput_point){.row = &row, .step_s = {0.7, NAN, NAN, 9}};
+    points[2] = (struct goodput_point){.row = &row, .step_s = {0.1, 0.09, 0.11, 100}};
+    points[0].step_of_run = points[1].step_of_run = true;
+    CHECK(goodput_steps_at(&out, &study, 0, 2, false));
+    CHECK_NEAR(out.step_s.value, 0.6, 1e-12);
+    CHECK(isnan(out.step_s.low)); /* below 0: 0.6 - 12.7 x 0.1 */
+    CHECK_NEAR(out.step_s.high, 0.6 + 12.706204736432095 * 0.1, 1e-9);
+    CHECK(out.launches == 2 && out.step_s.n == 16);
+    points[1].row = points[2].row = NULL;
+    study.n_points = 1;
+    CHECK(goodput_steps_at(&out, &study, 0, 2, false));
+    CHECK(out.step_s.value == 0.5 && isnan(out.step_s.high));
+    row.oversubscribed = 1;
+    CHECK(!goodput_steps_at(&out, &study, 0, 2, false));
+    CHECK(!goodput_steps_at(&out, &study, 0, 4, true));
+}
+
 /* A step that is carried is no rate: perfect weak scaling was not measured. */
 static void carried_steps_are_no_rate(void)
 {
@@ -815,6 +912,9 @@ int main(void)
     corners_by_hand();
     steps_are_forecast();
     regimes_are_not_crossed();
+    steps_are_of_all_launches();
+    forecasts_hold_launches();
+    runs_count_alone();
     carried_steps_are_no_rate();
     odd_ones_are_told_apart();
     unlink(path);

@@ -10,6 +10,7 @@
 #include "analysis/record.h"
 #include "analysis/report_key.h"
 #include "analysis/scaling.h"
+#include "analysis/studies.h"
 #include "base/err.h"
 
 void fit_input_release(struct fit_input *input)
@@ -32,11 +33,6 @@ static bool is_study(const char *path)
     if (from)
         fclose(from);
     return n == sizeof head && memcmp(head, signature, sizeof head) == 0;
-}
-
-static bool same_study(const struct record_file *a, const struct record_file *b)
-{
-    return strcmp(a->head.study_digest, b->head.study_digest) == 0;
 }
 
 static void add_calls(struct fit_input *out, const struct scaling *scaling,
@@ -67,7 +63,7 @@ static int study_series(struct fit_input *out, const struct record_file *const *
     return 0;
 }
 
-/* Files of one digest together, studies in the order in which they were first named. */
+/* Launches of one study together, studies in the order in which they were first named. */
 static int group_studies(struct fit_input *out, const struct record_file *files, int n,
                          uint64_t seed)
 {
@@ -75,10 +71,10 @@ static int group_studies(struct fit_input *out, const struct record_file *files,
     int rc = 0;
     for (int i = 0; i < n && rc == 0; i++) {
         int count = 0, earlier = 0;
-        while (earlier < i && !same_study(&files[earlier], &files[i]))
+        while (earlier < i && !studies_same(&files[earlier], &files[i]))
             earlier++;
         for (int j = i; j < n && earlier == i; j++)
-            if (same_study(&files[i], &files[j]))
+            if (studies_same(&files[i], &files[j]))
                 same[count++] = &files[j];
         if (count > 0)
             rc = study_series(out, same, count, seed);
@@ -93,7 +89,7 @@ static int read_studies(struct fit_input *out, char **paths, int n, uint64_t see
     int n_files = 0, rc = 0;
     for (int i = 0; i < n && rc == 0; i++)
         if (is_study(paths[i]) && (rc = record_read(&files[n_files], paths[i])) == 0)
-            n_files++;
+            rc = studies_refuse_twice(files, n_files++);
     if (rc == 0)
         rc = group_studies(out, files, n_files, seed);
     for (int i = 0; i < n_files; i++)

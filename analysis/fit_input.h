@@ -2,8 +2,8 @@
  * fit_input: what the user named, study files and tables alike, as series and tables of
  * collectives.
  *
- * A folder or a file with the signature of HDF5 is a study file; files of one digest are joined as
- * launches. All else goes through import.
+ * A folder or a file with the signature of HDF5 is a study file; files of one digest, machine and fabric are
+ * joined as launches, and one that is named twice is refused. All else goes through import.
  */
 #ifndef ANALYSIS_FIT_INPUT_H
 #define ANALYSIS_FIT_INPUT_H

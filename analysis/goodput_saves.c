@@ -6,6 +6,7 @@
 
 #include "analysis/checkpoints.h"
 #include "analysis/goodput_study.h"
+#include "analysis/launches.h"
 #include "base/err.h"
 
 #define IS(column, word) (strncmp((column), (word), sizeof(column)) == 0)
@@ -278,6 +279,24 @@ static void sum_cost(struct goodput_save_cost *out)
                                           b->low + cost_of(i->low), b->high + cost_of(most), b->n};
 }
 
+/* Saves of a launch follow each other, and launches differ by more than their saves tell: from three on
+ * the interval is at least t over their means, around the mean over saves. */
+static void widen_by_launches(struct stats_interval *out, const struct save *list, const double *x,
+                              int n)
+{
+    struct stats_interval over, *launches = must_alloc((size_t)n + 1, sizeof *launches);
+    int k = 0;
+    for (int i = 0, each; i < n; i += each) {
+        for (each = 1; i + each < n && list[i + each].part == list[i].part; each++)
+            ;
+        launches[k++] = (struct stats_interval){stats_mean(x + i, each), NAN, NAN, each};
+    }
+    launches_join(launches, k, 0.95, &over);
+    free(launches);
+    out->low = fmin(out->low, out->value - (over.value - over.low)); /* NaN: no such end */
+    out->high = fmax(out->high, out->value + (over.high - over.value));
+}
+
 static void mean_of(struct stats_interval *out, const struct save *list, int n, size_t offset,
                     uint64_t seed)
 {
@@ -287,6 +306,7 @@ static void mean_of(struct stats_interval *out, const struct save *list, int n, 
     stats_mean_interval(x, n, 0.95, seed, out);
     if (n < 2)
         out->low = out->high = NAN;
+    widen_by_launches(out, list, x, n);
     stats_positive(out);
     free(x);
 }

@@ -9,6 +9,7 @@
 
 #include "analysis/account.h"
 #include "analysis/launches.h"
+#include "analysis/studies.h"
 #include "base/err.h"
 #include "base/units.h"
 
@@ -37,7 +38,7 @@ static double batch_of(const struct point_row *p)
     return (double)p->global_batch / (weak ? p->ranks : 1);
 }
 
-static bool same_kind(const struct point_row *a, const struct point_row *b)
+static bool same_work(const struct point_row *a, const struct point_row *b)
 {
     return SAME(model) && SAME(dtype) && SAME(device) && SAME(topology) && SAME(scaling) &&
            SAME(input) && batch_of(a) == batch_of(b) && a->micro_batch == b->micro_batch &&
@@ -45,6 +46,12 @@ static bool same_kind(const struct point_row *a, const struct point_row *b)
            a->ep == b->ep && (a->shard > 1) == (b->shard > 1) && SAME(schedule) &&
            a->virtual_stages == b->virtual_stages && SAME(cp_kind) &&
            a->ranks_per_node == b->ranks_per_node;
+}
+
+/* As curves are: on another machine, or over another fabric, it is another kind. */
+static bool same_kind(const struct goodput_point *a, const struct goodput_point *b)
+{
+    return same_work(a->row, b->row) && studies_same_machine(&a->file->head, &b->file->head);
 }
 
 static bool is_used(const struct point_row *row)
@@ -84,7 +91,7 @@ static void number_kinds(struct goodput_study *study)
 {
     for (int i = 0; i < study->n_points; i++) {
         int j = 0;
-        while (j < i && !same_kind(study->points[j].row, study->points[i].row))
+        while (j < i && !same_kind(&study->points[j], &study->points[i]))
             j++;
         study->points[i].kind = j < i ? study->points[j].kind : study->n_kinds++;
     }
@@ -195,6 +202,16 @@ const struct goodput_point *goodput_kind_first(const struct goodput_study *study
     return NULL;
 }
 
+/* Another kind did the same work: on another machine. */
+static bool needs_machine(const struct goodput_study *study, int kind)
+{
+    for (int k = 0; k < study->n_kinds; k++)
+        if (k != kind &&
+            same_work(goodput_kind_first(study, k)->row, goodput_kind_first(study, kind)->row))
+            return true;
+    return false;
+}
+
 void goodput_kind_text(const struct goodput_study *study, int kind, char *text, size_t size)
 {
     const struct point_row *p = goodput_kind_first(study, kind)->row;
@@ -208,7 +225,10 @@ void goodput_kind_text(const struct goodput_study *study, int kind, char *text, 
         p->ranks_per_node, units_s(p->ranks_per_node), batch, units_s(batch), weak ? " a rank" : "",
         (long long)p->micro_batch, (long long)p->sequence, units_s((double)p->sequence), p->input);
     if (used > 0 && (size_t)used < size && (p->tp * p->pp * p->cp * p->ep > 1 || p->shard > 1))
-        snprintf(text + used, size - (size_t)used, ", %.32s", p->parallel);
+        used += snprintf(text + used, size - (size_t)used, ", %.32s", p->parallel);
+    if (used > 0 && (size_t)used < size && needs_machine(study, kind))
+        snprintf(text + used, size - (size_t)used, ", machine and fabric of %s",
+                 goodput_kind_first(study, kind)->file->path);
 }
 
 int goodput_node_counts(const struct goodput_study *study, int kind, double *out, int room)

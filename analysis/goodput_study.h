@@ -4,7 +4,7 @@
  *
  * A point is all launches of one index in one file. Points may stand on one curve over nodes when they
  * are of one kind: model, precision, device, topology, scaling, batch (of the job; in weak scaling of a
- * rank), micro-batch, sequence, input, tp, pp, cp, ep and ranks on a node agree (data parallelism and
+ * rank), micro-batch, sequence, input, tp, pp, cp, ep, ranks on a node, machine and fabric (studies.h) agree (data parallelism and
  * sharding follow N). Its text names all of it. Copies of a point (one node
  * measured while all work) are left out, and so are points that failed their gate.
  */

@@ -10,6 +10,7 @@
 #include "analysis/report_columns.h"
 #include "analysis/report_json_cell.h"
 #include "analysis/report_key.h"
+#include "analysis/report_notes.h"
 #include "analysis/report_table.h"
 
 static const struct record_head *ceilings_of(const struct report *r)
@@ -18,10 +19,10 @@ static const struct record_head *ceilings_of(const struct report *r)
 }
 
 static int floors_of(struct floor_row out[FLOORS_MOST], const struct report *r,
-                     const struct scaling_row *row)
+                     const struct scaling_row *row, int run)
 {
     const struct record_head *head = ceilings_of(r);
-    return floors_of_point(out, row->runs[0].account.record, head->ceilings, head->n_ceilings,
+    return floors_of_point(out, row->runs[run].account.record, head->ceilings, head->n_ceilings,
                            row->peak_flops);
 }
 
@@ -48,18 +49,41 @@ static void print_row(struct table *t, const struct floor_row *f)
     source_cell(t, f->source);
 }
 
+/* Each launch has rows of its own. */
+static int row_text(struct table *t, const struct report *r, const struct scaling_row *row, int run)
+{
+    struct floor_row rows[FLOORS_MOST];
+    char launch[32];
+    int n = floors_of(rows, r, row, run);
+    notes_launch(launch, &row->runs[run]);
+    for (int k = 0; k < n && t != NULL; k++) {
+        report_key_cells(t, r->scaling, row->point);
+        if (r->scaling->n_launches > 1)
+            table_text(t, launch);
+        table_text(t, row->point->parallel);
+        print_row(t, &rows[k]);
+    }
+    return n;
+}
+
+/* -> how many rows there are; to no table they are only counted. */
+static int all_rows(struct table *t, const struct report *r)
+{
+    int found = 0;
+    for (int i = 0; i < r->scaling->n_rows; i++)
+        for (int j = 0; j < r->scaling->rows[i].n_runs; j++)
+            found += row_text(t, r, &r->scaling->rows[i], j);
+    return found;
+}
+
 void report_floors(FILE *to, const struct report *r)
 {
     const struct scaling *s = r->scaling;
-    struct floor_row rows[FLOORS_MOST];
     struct table t;
-    int found = 0;
     report_ceilings(to, &r->files[0]->head);
     if (ceilings_of(r)->n_ceilings == 0 || s->n_rows == 0)
         return;
-    for (int i = 0; i < s->n_rows; i++)
-        found += floors_of(rows, r, &s->rows[i]);
-    if (found == 0) {
+    if (all_rows(NULL, r) == 0) {
         fprintf(to, "#\n# floors of a step: none: no point has instrumented steps, whose ops they "
                     "are for; a "
                     "run (--run-steps) makes none\n");
@@ -68,17 +92,14 @@ void report_floors(FILE *to, const struct report *r)
     fprintf(
         to,
         "#\n# floors of a step: ops of rank 0 in instrumented steps, calls by their shortest time "
-        "over ranks; alone: as calibrated,\n# nothing beside them; floor_%%: floor over time; "
+        "over ranks of its group; alone: as calibrated,\n# nothing beside them; floor_%%: floor "
+        "over time; "
         "source: what the floor is made from\n");
-    report_key_open(&t, s, "parallel axis work n ms alone_ms floor_ms floor_% source");
-    for (int i = 0; i < s->n_rows; i++) {
-        int n = floors_of(rows, r, &s->rows[i]);
-        for (int k = 0; k < n; k++) {
-            report_key_cells(&t, s, s->rows[i].point);
-            table_text(&t, s->rows[i].point->parallel);
-            print_row(&t, &rows[k]);
-        }
-    }
+    report_key_open(&t, s,
+                    s->n_launches > 1
+                        ? "launch parallel axis work n ms alone_ms floor_ms floor_% source"
+                        : "parallel axis work n ms alone_ms floor_ms floor_% source");
+    all_rows(&t, r);
     table_close(&t, to);
 }
 
@@ -87,10 +108,13 @@ static json_t *number(double x)
     return isfinite(x) ? json_real(x) : json_null();
 }
 
-static json_t *row_json(const struct floor_row *f, const struct point_row *point)
+static json_t *row_json(const struct floor_row *f, const struct scaling_run *run)
 {
+    const struct point_row *point = &run->account.record->point;
     json_t *json = json_object();
     json_object_set_new(json, "point", json_integer(point->point));
+    json_object_set_new(json, "file", report_json_text(run->file->path));
+    json_object_set_new(json, "launch", json_integer(point->launch));
     json_object_set_new(json, "axis", report_json_text(f->axis));
     json_object_set_new(json, "work", report_json_text(f->kind));
     json_object_set_new(json, "n", json_integer(f->n));
@@ -107,10 +131,12 @@ void report_floors_json(json_t *study, const struct report *r)
     json_t *list = json_array();
     if (r->files[0]->head.n_ceilings > 0)
         json_object_set_new(study, "ceilings", report_ceilings_json(&r->files[0]->head));
-    for (int i = 0; i < r->scaling->n_rows && ceilings_of(r)->n_ceilings > 0; i++) {
-        int n = floors_of(rows, r, &r->scaling->rows[i]);
-        for (int k = 0; k < n; k++)
-            json_array_append_new(list, row_json(&rows[k], r->scaling->rows[i].point));
-    }
+    for (int i = 0; i < r->scaling->n_rows && ceilings_of(r)->n_ceilings > 0; i++)
+        for (int j = 0; j < r->scaling->rows[i].n_runs; j++) {
+            const struct scaling_row *row = &r->scaling->rows[i];
+            int n = floors_of(rows, r, row, j);
+            for (int k = 0; k < n; k++)
+                json_array_append_new(list, row_json(&rows[k], &row->runs[j]));
+        }
     json_object_set_new(study, "floors", list);
 }

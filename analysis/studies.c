@@ -26,7 +26,7 @@ static const char *known(const char *text)
 
 /* A node without its name, the device of a rank, and what was said of the way between nodes: launches on
  * other machines, or over other fabrics, are no launches of one curve. */
-static bool same_machine(const struct record_head *a, const struct record_head *b)
+bool studies_same_machine(const struct record_head *a, const struct record_head *b)
 {
     static const char *const fabric[] = {"NCCL_NET",
                                          "NCCL_IB_DISABLE",
@@ -53,20 +53,20 @@ static bool same_machine(const struct record_head *a, const struct record_head *
            strncmp(a->ranks[0].device, b->ranks[0].device, sizeof a->ranks->device) == 0;
 }
 
-static bool same_study(const struct record_file *a, const struct record_file *b)
+bool studies_same(const struct record_file *a, const struct record_file *b)
 {
     return strcmp(a->head.study_digest, b->head.study_digest) == 0 &&
-           same_machine(&a->head, &b->head);
+           studies_same_machine(&a->head, &b->head);
 }
 
-static int refuse_twice(const struct studies *studies, char **paths, int i)
+int studies_refuse_twice(const struct record_file *files, int i)
 {
     for (int j = 0; j < i; j++)
-        if (same_study(&studies->files[i], &studies->files[j]) &&
-            studies->files[i].head.t0_unix_ns == studies->files[j].head.t0_unix_ns)
+        if (studies_same(&files[i], &files[j]) &&
+            files[i].head.t0_unix_ns == files[j].head.t0_unix_ns)
             return fail(FAIL_USAGE,
                         "%s and %s hold the same launch: it would count twice; give one of them",
-                        paths[j], paths[i]);
+                        files[j].path, files[i].path);
     return 0;
 }
 
@@ -74,7 +74,7 @@ static int refuse_twice(const struct studies *studies, char **paths, int i)
 static int study_of(struct studies *studies, int i, int n, uint64_t seed)
 {
     for (int k = 0; k < studies->n; k++)
-        if (same_study(studies->reports[k].files[0], &studies->files[i]))
+        if (studies_same(studies->reports[k].files[0], &studies->files[i]))
             return k;
     int k = studies->n++;
     studies->grouped = must_grow((void *)studies->grouped, (size_t)studies->n * (size_t)n,
@@ -97,7 +97,7 @@ static int read_files(struct studies *studies, char **paths, int n, uint64_t see
         if (rc != 0)
             return rc;
         studies->n_files++;
-        if ((rc = refuse_twice(studies, paths, i)) != 0)
+        if ((rc = studies_refuse_twice(studies->files, i)) != 0)
             return rc;
         int k = study_of(studies, i, n, seed);
         struct report *report = &studies->reports[k];

@@ -542,6 +542,43 @@ static void steps_are_of_all_launches(void)
     }
 }
 
+/* What a save costs, over launches that differ by 10 % and saves by 2 %: the interval holds the truth. */
+static void saves_are_of_all_launches(void)
+{
+    enum { CASES = 400, EACH = 6, MOST = 5 };
+    for (int k = 3; k <= MOST; k += 2) {
+        int covered = 0;
+        for (uint64_t seed = 0; seed < CASES; seed++) {
+            struct point_row row = point_row(0, 2);
+            struct record_point launches[MOST] = {{.point = {.nodes = 2}}};
+            const struct record_point *parts[MOST];
+            struct goodput_point point = {.row = &row, .parts = parts, .n_parts = k};
+            struct goodput_study study = {.points = &point, .n_points = 1, .n_kinds = 1};
+            struct goodput_save_cost cost;
+            uint64_t key = rng_key(seed, "saves"), at = 0;
+            for (int i = 0; i < k; i++) {
+                double of_launch = 1 + 0.1 * (double)rng_normal(key, at++);
+                for (int save = 0; save < EACH; save++) {
+                    struct checkpoint_row *c = RECORD_ADD(&launches[i].checkpoints, 1);
+                    double x = of_launch + 0.02 * (double)rng_normal(key, at++);
+                    *c = (struct checkpoint_row){.save = save + 1, .bytes = 100};
+                    c->blocked_ns = c->complete_ns = (int64_t)(1e9 * x);
+                    strcpy(c->kind, "save");
+                    strcpy(c->mode, "sync");
+                }
+                parts[i] = &launches[i];
+            }
+            CHECK(goodput_save_cost(&cost, &study, 0, "sync", 2, seed));
+            covered += !(cost.complete_s.low > 1) && !(cost.complete_s.high < 1); /* NaN: no end */
+            for (int i = 0; i < k; i++)
+                record_point_release(&launches[i]);
+        }
+        printf("# saves of %d launches: the interval holds the truth in %.1f %%\n", k,
+               100.0 * covered / CASES);
+        CHECK(covered >= 0.92 * CASES);
+    }
+}
+
 /* Means on the law to the digit, each of launches that differ by 8 %: no residual tells it, and the step of a
  * launch of another size still lies in the forecast's interval. Each launch its own file, as jobs make them. */
 static void forecasts_hold_launches(void)
@@ -913,6 +950,7 @@ int main(void)
     steps_are_forecast();
     regimes_are_not_crossed();
     steps_are_of_all_launches();
+    saves_are_of_all_launches();
     forecasts_hold_launches();
     runs_count_alone();
     carried_steps_are_no_rate();

@@ -11,6 +11,7 @@
 
 #include "analysis/report_checkpoints.h"
 #include "analysis/report_columns.h"
+#include "analysis/report_floors.h"
 #include "analysis/report_table.h"
 #include "base/err.h"
 #include "tests/test.h"
@@ -278,6 +279,45 @@ static void test_intervals_of_launches(void)
     study_release(&s);
 }
 
+/* Floors of two launches are rows of each, as text and JSON. */
+static void test_floors_of_launches(void)
+{
+    struct ceiling_row gemm = {.calls = 1, .n = 3, .flops = 2e9, .time_us = 4, .least_us = 3};
+    struct record_head ceilings = {.ceilings = &gemm, .n_ceilings = 1};
+    struct study s;
+    char *text = NULL;
+    size_t size;
+    strcpy(gemm.kind, "gemm");
+    study_init(&s, false);
+    scaling_release(&s.scaling);
+    record_point_release(&s.file.points[1]);
+    make_point(&s.file.points[1], 2, 4, 1);
+    s.file.points[1].point.launch = 1;
+    for (int i = 1; i < 3; i++) {
+        struct op_row *op = RECORD_ADD(&s.file.points[i].ops, 1);
+        op->flops = 2e9;
+        op->duration_ns = 1000000 * i;
+        strcpy(op->kind, "gemm");
+    }
+    CHECK_EQ(scaling_init(&s.scaling, s.list, 1, 1), 0);
+    s.report.ceilings = &ceilings;
+    FILE *to = open_memstream(&text, &size);
+    report_floors(to, &s.report);
+    fclose(to);
+    CHECK_HAS(text, " launch ");
+    CHECK(strstr(text, " 0.0 ") != NULL && strstr(text, " 2.000 ") != NULL);
+    CHECK(strstr(text, " 0.1 ") != NULL && strstr(text, " 1.000 ") != NULL);
+    free(text);
+    json_t *study = json_object(), *row;
+    report_floors_json(study, &s.report);
+    CHECK_EQ(json_array_size(json_object_get(study, "floors")), 4); /* a call each */
+    row = json_array_get(json_object_get(study, "floors"), 2);
+    CHECK_EQ(json_integer_value(json_object_get(row, "launch")), 1);
+    CHECK_NEAR(json_real_value(json_object_get(row, "ms")), 1, 1e-12);
+    json_decref(study);
+    study_release(&s);
+}
+
 static void test_csv(void)
 {
     struct study s;
@@ -522,6 +562,7 @@ int main(int argc, char **argv)
     test_values();
     test_means_of_launches();
     test_intervals_of_launches();
+    test_floors_of_launches();
     test_csv();
     test_json();
     test_text();

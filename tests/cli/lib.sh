@@ -81,6 +81,16 @@ expect_in() { # stream, TEXT...
 expect_stdout() { expect_in stdout "$@"; }
 expect_stderr() { expect_in stderr "$@"; }
 
+# await PID COMMAND...: until it succeeds, for as long as that process lives: a slow machine is no failure.
+await() {
+    local pid=$1
+    shift
+    until "$@"; do
+        kill -0 "$pid" 2>/dev/null || { miss "until the job ended: $*" && return 1; }
+        sleep 0.02
+    done
+}
+
 # column NAME FILE: that column of the CSV of a study, one value a line, in the order of points. Quoted texts
 # may hold commas.
 column() {

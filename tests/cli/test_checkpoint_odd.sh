@@ -6,15 +6,16 @@
 study=$bin/scalestudy
 run_of=(--layout 1x1 --check off -w 2 --run-steps 10 --checkpoint-every 5)
 long_of=(--layout 1x2 --points 1x2 --check off -w 2 --run-steps 100000 --checkpoint-every 10 --test-delay 0.02s)
-await() { # COMMAND...: until it succeeds, 60 s at most
-    for ((i = 0; i < 3000; i++)); do
-        ! "$@" || return 0
-        sleep 0.02
-    done
-    miss "in 60 s: $*"
-}
 rank_of() { pgrep -f "^$study.* --out $1( |\$)" | head -n 1; }
 newest_of() { ls "$1" | sed -n 's/^step-0*\([1-9][0-9]*\)$/\1/p' | sort -n | tail -n 1; }
+has_saved() { # FOLDER [STEP]: a checkpoint of that step is published, or of a later one
+    local manifest step
+    for manifest in "$1"/step-*/manifest.json; do
+        step=${manifest%/*} step=${step##*-}
+        [ ! -e "$manifest" ] || [ $((10#$step)) -lt "${2:-1}" ] || return 0
+    done
+    return 1
+}
 behind() { # LOG COMMAND...: in the background; its status is in LOG.rc
     local log=$1
     shift
@@ -62,12 +63,12 @@ check "saved under that name" test -e "$name/step-0000000020/manifest.json"
 
 # ---- read while it is written, by another study; and then taken away ----
 behind log mpi 2 "$study" "${long_of[@]}" --checkpoint-dir live --out live.h5
-await test -e live/step-0000000010/manifest.json -o -e live/step-0000000020/manifest.json
+await $! has_saved live
 run mpi 1 "$study" "${run_of[@]}" --checkpoint-dir other --resume-from live --out other.h5
 expect_exit 0
 expect_stdout "resumed from live/step-00000"
 mv live gone
-await grep -q " is gone too" log.err
+await $! grep -q " is gone too" log.err
 kill -USR1 "$(rank_of live.h5)"
 wait
 status=$(cat log.rc) command_line="a run whose folder is taken away"
@@ -85,7 +86,7 @@ expect_stdout "resumed from live/step-$(printf %010d "$newest"): step $newest,"
 
 # ---- the clock is set back between two launches ----
 behind log2 mpi 2 "$study" "${long_of[@]}" --checkpoint-dir back.d --out back.h5
-await test -e back.d/step-0000000010/manifest.json -o -e back.d/step-0000000020/manifest.json
+await $! has_saved back.d
 kill -KILL "$(rank_of back.h5)"
 wait
 newest=$(newest_of back.d)
@@ -125,7 +126,7 @@ two_nodes() { # ARGUMENT...
         --mca odls_base_sigkill_timeout 0 -np 1 -wdir "$PWD/n0" "${of[@]}" : -np 1 -wdir "$PWD/n1" "${of[@]}"
 }
 behind log3 two_nodes
-await test -e n0/ck/step-0000000030/manifest.json -o -e n0/ck/step-0000000040/manifest.json
+await $! has_saved n0/ck 30
 kill -KILL "$(rank_of "$PWD/nodes.h5")"
 wait
 newest=$(newest_of n0/ck)

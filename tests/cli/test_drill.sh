@@ -87,13 +87,11 @@ run "$bin/scalereport" timed.h5
 expect_exit 0
 
 # ---- a signal ----
+has_blocks() { [ "$(cat stopped.h5.parts/run.log 2>/dev/null | grep -c "$1")" -ge "$2" ]; }
 "${together[@]}" "$study" --layout 1x2 --points 1x2 --check off -w 2 --run-steps 60 --checkpoint-every 500s \
     --test-delay 0.1s --checkpoint-dir stopped --timeout 60s --out stopped.h5 >"$scratch/stdout" 2>"$scratch/stderr" </dev/null &
 job=$!
-for ((i = 0; i < 600; i++)); do
-    [ "$(cat stopped.h5.parts/run.log 2>/dev/null | grep -c ' steps ')" -lt 3 ] || break
-    sleep 0.02
-done
+await $job has_blocks ' steps ' 3
 victim=$(pgrep -f "^$study.* --out stopped.h5" | tail -n 1)
 kill -USR1 "$victim"
 wait $job
@@ -166,10 +164,7 @@ check "nothing is said of saves that were not due" test "$(grep -c 'no save was 
 "$tests/../jobscripts/drill.sh" stopped.h5 "${launch[@]}" "$study" --layout 1x2 --points 1x2 --check off -w 2 --run-steps 60 \
     --checkpoint-every 500s --test-delay 0.1s --checkpoint-dir stopped --timeout 60s >"$scratch/stdout" 2>"$scratch/stderr" &
 job=$!
-for ((i = 0; i < 600; i++)); do
-    [ "$(cat stopped.h5.parts/run.log 2>/dev/null | grep -c '^0 1 steps ')" -lt 2 ] || break
-    sleep 0.02
-done
+await $job has_blocks '^0 1 steps ' 2
 kill -TERM "$job"
 wait "$job"
 status=$? command_line="drill.sh that SIGTERM stops"
@@ -188,10 +183,7 @@ timed=(--layout 1x2 --points 1x1,1x2 --check off -w 1 --min-steps 12 --max-steps
 : >"$scratch/stdout" # what the run before said is no sign of this one
 "${together[@]}" "$study" "${timed[@]}" --out blocks.h5 >"$scratch/stdout" 2>"$scratch/stderr" </dev/null &
 job=$!
-for ((i = 0; i < 900; i++)); do
-    ! grep -q " ok" "$scratch/stdout" || break # a point is finished
-    sleep 0.02
-done
+await $job grep -q " ok" "$scratch/stdout" # a point is finished
 kill -USR1 "$job" # mpirun hands it on
 wait $job
 status=$? command_line="a study of blocks that SIGUSR1 stops"
@@ -207,15 +199,13 @@ check "and the study is whole" test -e blocks.h5
 "${together[@]}" "$study" --layout 1x2 --points 1x2 --check off -w 2 --run-steps 30 --checkpoint-every 10 --checkpoint-dir lost \
     --test-delay 0.1s --timeout 60s --out lost.h5 >"$scratch/stdout" 2>"$scratch/stderr" </dev/null &
 job=$!
-for ((i = 0; i < 900; i++)); do
-    [ ! -e lost/step-0000000010/manifest.json ] || break
-    sleep 0.02
-done
+await $job test -e lost/step-0000000010/manifest.json
 mv lost gone && touch lost
 wait $job
 status=$? command_line="a run whose folder of checkpoints goes away"
 expect_exit 12
-expect_stderr "that of step 10 is gone too" "the end of the run, step 30, is not saved: the newest checkpoint, of step 10, is gone"
+at=$(ls gone | sed -nE 's/^step-0*([1-9][0-9]*)$/\1/p' | sort -n | tail -n 1) # 10, where this shell came soon enough
+expect_stderr "that of step $at is gone too" "the end of the run, step 30, is not saved: the newest checkpoint, of step $at, is gone"
 check "said once each" test "$(without_launcher | wc -l)" -eq 2
 expect_stdout "its end is not saved" "read it with: scalereport lost.h5"
 run "$bin/scalereport" lost.h5

@@ -21,7 +21,7 @@ mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -np $((nodes *
 job=$!
 if [ -e STOP ]; then
     rm STOP
-    until [ "$(cat studies/*.parts/run.log 2>/dev/null | grep -c ' steps ')" -ge 3 ]; do sleep 0.05; done
+    until [ "$(cat studies/*.parts/run.log 2>/dev/null | grep -c ' steps ')" -ge 3 ] || ! kill -0 $job; do sleep 0.05; done
     kill -USR1 $job # mpirun hands it on
 fi
 wait $job

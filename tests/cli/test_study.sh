@@ -112,7 +112,7 @@ for op in 0 2 3 4 5 12; do # zero, input, embed, norm, gemm, a later one
 done
 
 # ---- a long step of short operations is no timeout ----
-run mpi 1 "$study" --layout 1x1 -w 0 --min-steps 1 --max-steps 1 --block 1 --global-batch 128 --check=off --timeout 0.5s --out t.h5
+run mpi 1 "$study" --layout 1x1 -w 0 --min-steps 1 --max-steps 1 --block 1 --global-batch 256 --check=off --timeout 1s --out t.h5
 expect_exit 0
 
 # ---- a delay in one collective appears in all three measures of exposed communication ----

@@ -32,6 +32,14 @@ static int64_t count(const struct record_point *rows, const char *kind)
     return n;
 }
 
+/* Whoever asks for moments has the time that nobody else wants: on a busy machine not in a period. */
+static void wait_for_moment(unsigned long long calls, int64_t begin_ns)
+{
+    units_sleep_ns(3 * TELEMETRY_PERIOD_NS + TELEMETRY_PERIOD_NS / 2);
+    while (*setting("calls") == calls && units_now_ns() - begin_ns < 60 * INT64_C(1000000000))
+        units_sleep_ns(TELEMETRY_PERIOD_NS / 10);
+}
+
 /* Readings of the energy counter move it by 2.5 J: a block is one reading after another. */
 static void test_blocks(struct telemetry *t, struct record_point *rows)
 {
@@ -40,9 +48,11 @@ static void test_blocks(struct telemetry *t, struct record_point *rows)
     telemetry_block(t, false);
     telemetry_block_end(t, 3, rows);
     *setting("reasons") = 0x4;
+    int64_t begin_ns = units_now_ns();
     telemetry_block(t, true);
-    units_sleep_ns(3 * TELEMETRY_PERIOD_NS + TELEMETRY_PERIOD_NS / 2);
+    wait_for_moment(*setting("calls"), begin_ns);
     telemetry_block_end(t, 4, rows);
+    int64_t most = (units_now_ns() - begin_ns) / TELEMETRY_PERIOD_NS + 1;
     telemetry_section_end(t, rows);
     CHECK_EQ(count(rows, "block"), 2);
     CHECK_EQ(count(rows, "section"), 1);
@@ -55,7 +65,7 @@ static void test_blocks(struct telemetry *t, struct record_point *rows)
     CHECK_EQ(block->rank, 1);
     const struct telemetry_row *moment = row_of(rows, "moment", 4);
     CHECK(moment != NULL);
-    CHECK(count(rows, "moment") >= 1 && count(rows, "moment") <= 4);
+    CHECK(count(rows, "moment") >= 1 && count(rows, "moment") <= most);
     if (moment != NULL) {
         CHECK_NEAR(moment->sm_mhz, 1755, 0);
         CHECK_NEAR(moment->power_w, 612.5, 1e-12);

@@ -63,7 +63,7 @@ static struct outcome play(void (*story)(void))
 
 static void hangs(void)
 {
-    watchdog_start(0.3, 13, "node7");
+    watchdog_start(0.2, 13, "node7"); /* and not 0.3: up to two looks more are as many tenths */
     watchdog_at("forward", 3, NULL);
     watchdog_at("all_reduce", 12, "dp 1 of 4: ranks 1, 9");
     units_sleep_ns(60000LL * MS);
@@ -74,10 +74,10 @@ static void test_hang(void)
     struct outcome outcome = play(hangs);
     CHECK_EQ(outcome.status, FAIL_TIMEOUT);
     CHECK_HAS(outcome.text, "scalestudy: timeout: host node7 rank 13: all_reduce 12 (dp 1 of 4: "
-                            "ranks 1, 9) for 0.3 s, deadline 0.3 s\n");
+                            "ranks 1, 9) for 0.2 s, deadline 0.2 s\n");
     CHECK(strchr(outcome.text, '\n') == outcome.text + strlen(outcome.text) - 1); /* one line */
-    CHECK(outcome.seconds >= 0.3 && outcome.seconds < 30);                        /* of 60 */
-    printf("deadline 0.3 s, ended after %.3f s\n", outcome.seconds);
+    CHECK(outcome.seconds >= 0.2 && outcome.seconds < 30);                        /* of 60 */
+    printf("deadline 0.2 s, ended after %.3f s\n", outcome.seconds);
 }
 
 static void hangs_alone(void)
@@ -115,8 +115,8 @@ static void test_long_words(void)
 /* The same words again are news too: what counts is that something was said. */
 static void goes_on(void)
 {
-    watchdog_start(0.2, 0, "h");
-    for (int i = 0; i < 20; i++) {
+    watchdog_start(0.8, 0, "h"); /* of which a busy machine may take much from each sleep */
+    for (int i = 0; i < 40; i++) {
         watchdog_at("all_reduce", 1, "dp");
         units_sleep_ns(30 * MS);
     }
@@ -136,11 +136,17 @@ static void waits_idle(void)
 static void stops(void)
 {
     watchdog_stop(); /* never started */
-    watchdog_start(8, 0, "h");
-    units_sleep_ns(30 * MS);
-    int64_t start_ns = units_now_ns();
-    watchdog_stop();
-    if (units_now_ns() - start_ns > 120 * MS) /* a look is 250 ms */
+    int64_t least_ns = INT64_MAX;
+    for (int i = 0; i < 8 && least_ns > 60 * MS;
+         i++) { /* where the machine is busy, not each time */
+        watchdog_start(8, 0, "h");
+        units_sleep_ns(30 * MS);
+        int64_t start_ns = units_now_ns();
+        watchdog_stop();
+        int64_t took_ns = units_now_ns() - start_ns;
+        least_ns = took_ns < least_ns ? took_ns : least_ns;
+    }
+    if (least_ns > 120 * MS) /* a look is 250 ms */
         fputs("a stop waits for the next look\n", stderr);
     watchdog_start(0.1, 0, "h");
     watchdog_at("step", 1, NULL);
@@ -190,7 +196,7 @@ static void test_after_pause(void)
 
 static void pauses_long(void)
 {
-    watchdog_start(0.4, 0, "h");
+    watchdog_start(1, 0, "h");
     watchdog_at("step", 1, NULL);
     units_sleep_ns(250 * MS);
     watchdog_stop();
@@ -204,7 +210,7 @@ static void test_sigstop(void)
     pid_t child = begin(pauses_long, &from_child);
     units_sleep_ns(100 * MS);
     kill(child, SIGSTOP);
-    units_sleep_ns(800 * MS);
+    units_sleep_ns(2000 * MS);
     kill(child, SIGCONT);
     struct outcome outcome = finish(child, from_child, start_ns);
     CHECK_EQ(outcome.status, 0);

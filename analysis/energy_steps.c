@@ -1,6 +1,5 @@
 #include "analysis/energy_steps.h"
 
-#include <gsl/gsl_cdf.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -262,20 +261,12 @@ static const struct block *nearest(const struct sums *s, enum energy_kind kind, 
     return best;
 }
 
-/* A t interval: differences may be below 0, and are few. */
+/* Differences: two give no interval that says anything. */
 static void mean_of_pairs(struct stats_interval *out, const double *x, int n)
 {
-    double mean = 0, squares = 0;
-    for (int i = 0; i < n; i++)
-        mean += x[i] / n;
-    for (int i = 0; i < n; i++)
-        squares += (x[i] - mean) * (x[i] - mean);
-    *out = (struct stats_interval){.value = n > 0 ? mean : (double)NAN, NAN, NAN, .n = n};
+    stats_t_interval(x, n, level, out);
     if (n < 3)
-        return;
-    double half = gsl_cdf_tdist_Pinv(0.5 + level / 2, n - 1.0) * sqrt(squares / (n - 1.0) / n);
-    out->low = mean - half;
-    out->high = mean + half;
+        out->low = out->high = NAN;
 }
 
 static void find_comm(struct energy_steps *out, const struct sums *s, const double *steps)

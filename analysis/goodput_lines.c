@@ -1,11 +1,11 @@
 /* The columns of goodput, once: CSV and JSON come from here. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include <gsl/gsl_cdf.h>
-
 #include "analysis/goodput_report.h"
+#include "base/err.h"
 
 typedef void fill(struct goodput_value *out, const struct goodput_line *line);
 
@@ -366,27 +366,20 @@ void goodput_each_line(const struct goodput_report *report,
 struct stats_interval goodput_measured(const struct goodput_study *study, int kind, double nodes,
                                        int failures)
 {
-    struct stats_interval out = {NAN, NAN, NAN, 0};
-    double sum = 0.0, squares = 0.0;
+    struct stats_interval out;
+    double *shares = must_alloc((size_t)study->n_points + 1, sizeof *shares);
+    int n = 0;
     for (int i = 0; i < study->n_points; i++) {
         const struct goodput_point *p = &study->points[i];
-        if (p->kind != kind || p->row->nodes != nodes || !p->run.there ||
-            p->run.failures != failures)
-            continue;
-        double g = goodput_share(&p->run, &goodput_definitions[0]);
-        sum += g;
-        squares += g * g;
-        out.n++;
+        if (p->kind == kind && p->row->nodes == nodes && p->run.there &&
+            p->run.failures == failures)
+            shares[n++] = goodput_share(&p->run, &goodput_definitions[0]);
     }
-    if (out.n == 0)
-        return out;
-    double n = (double)out.n;
-    out.value = sum / n;
-    if (out.n > 1) { /* t over runs */
-        double variance = fmax(squares - n * out.value * out.value, 0.0) / (n - 1.0);
-        double half = gsl_cdf_tdist_Pinv(0.975, n - 1.0) * sqrt(variance / n);
-        out.low = fmax(out.value - half, 0.0);
-        out.high = fmin(out.value + half, 1.0);
+    stats_t_interval(shares, n, 0.95, &out); /* over runs */
+    free(shares);
+    if (n > 1) {
+        out.low = fmax(out.low, 0.0);
+        out.high = fmin(out.high, 1.0);
     }
     return out;
 }

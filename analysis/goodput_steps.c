@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <gsl/gsl_cdf.h>
-
 #include "analysis/launches.h"
 #include "base/err.h"
 
@@ -22,25 +20,13 @@ static bool is_taken(const struct goodput_point *p, int kind, double nodes, bool
            (crowded || !p->row->oversubscribed);
 }
 
-static double t_half(const double *x, int n)
-{
-    double squares = 0.0, mean = stats_mean(x, n);
-    for (int i = 0; i < n; i++)
-        squares += pow(x[i] - mean, 2);
-    return gsl_cdf_tdist_Pinv(0.975, n - 1.0) * sqrt(squares / (n - 1.0) / n);
-}
-
 /* One launch has its own interval or none. */
 static struct forecast_spread spread_of(const double *x, int n, const struct stats_interval *own)
 {
     struct forecast_spread out = {0.0, 0.0, 1.0};
-    double squares = 0.0, mean = 0.0;
-    for (int i = 0; i < n; i++)
-        mean += log(x[i]) / n;
-    for (int i = 0; i < n; i++)
-        squares += pow(log(x[i]) - mean, 2);
+    double mean;
     if (n > 1) {
-        out.launch = sqrt(squares / (n - 1.0));
+        launches_log_moments(x, n, &mean, &out.launch);
         out.error = out.launch / sqrt(n);
         out.freedom = n - 1.0;
     } else if (own->high > own->low && own->low > 0.0) {
@@ -56,12 +42,11 @@ static void pool(struct goodput_steps *out, const struct stats_interval *launche
     double *x = must_alloc((size_t)n, sizeof *x);
     for (int i = 0; i < n; i++)
         x[i] = launches[i].value;
+    struct stats_interval t;
     launches_join(launches, n, 0.95, &out->step_s);
-    if (n > 1) {
-        double half = t_half(x, n); /* fmin and fmax take the number where the other is none */
-        out->step_s.low = fmin(out->step_s.low, out->step_s.value - half);
-        out->step_s.high = fmax(out->step_s.high, out->step_s.value + half);
-    }
+    stats_t_interval(x, n, 0.95, &t);
+    out->step_s.low = fmin(out->step_s.low, t.low); /* the number where the other is none */
+    out->step_s.high = fmax(out->step_s.high, t.high);
     stats_positive(&out->step_s);
     out->spread = spread_of(x, n, &out->step_s);
     free(x);

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <gsl/gsl_cdf.h>
-
 #include "analysis/account.h"
 #include "analysis/launches.h"
 #include "analysis/studies.h"
@@ -251,16 +249,7 @@ static void mean_of(struct stats_interval *out, double *x, int n)
     for (int i = 0; i < n; i++)
         if (isfinite(x[i]))
             x[known++] = x[i];
-    *out = (struct stats_interval){NAN, NAN, NAN, known};
-    if (known == 0)
-        return;
-    out->value = stats_mean(x, known);
-    if (known > 1) {
-        double error = stats_deviation(x, known) / sqrt(known - 1.0);
-        double half = gsl_cdf_tdist_Pinv(0.975, known - 1.0) * error;
-        out->low = out->value - half;
-        out->high = out->value + half;
-    }
+    stats_t_interval(x, known, 0.95, out);
     stats_positive(out);
 }
 

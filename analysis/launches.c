@@ -14,8 +14,7 @@ static double t_value(double level, double freedom)
     return gsl_cdf_tdist_Pinv(0.5 + level / 2.0, freedom);
 }
 
-/* Mean and sample deviation of logarithms. */
-static void log_moments(const double *x, int k, double *mean, double *deviation)
+void launches_log_moments(const double *x, int k, double *mean, double *deviation)
 {
     double squares = 0.0;
     *mean = 0.0;
@@ -32,7 +31,7 @@ void launches_next(const double *means, int k, double level, struct stats_interv
     *out = (struct stats_interval){NAN, NAN, NAN, k > 0 ? k : 0};
     if (k <= 0)
         return;
-    log_moments(means, k, &mean, &deviation);
+    launches_log_moments(means, k, &mean, &deviation);
     out->value = exp(mean);
     if (k < 2)
         return;
@@ -42,44 +41,29 @@ void launches_next(const double *means, int k, double level, struct stats_interv
     stats_positive(out);
 }
 
-/* Mean of values that are known, and how many those are. */
-static int known_mean(const struct stats_interval *x, int n, struct stats_interval *out)
-{
-    int k = 0;
-    double sum = 0.0;
-    *out = (struct stats_interval){NAN, NAN, NAN, 0};
-    for (int i = 0; i < n; i++)
-        if (!isnan(x[i].value)) {
-            sum += x[i].value;
-            out->n += x[i].n;
-            k++;
-        }
-    out->value = k > 0 ? sum / k : (double)NAN;
-    return k;
-}
-
 void launches_join(const struct stats_interval *launches, int n, double level,
                    struct stats_interval *out)
 {
-    double below = 0.0, above = 0.0, squares = 0.0;
-    int k = known_mean(launches, n, out);
+    double below = 0.0, above = 0.0, *known = must_alloc((size_t)n + 1, sizeof *known);
+    int64_t steps = 0;
+    int k = 0;
     for (int i = 0; i < n; i++) {
         const struct stats_interval *x = &launches[i];
         if (isnan(x->value))
             continue;
         below += pow(x->value - x->low, 2);
         above += pow(x->high - x->value, 2);
-        squares += pow(x->value - out->value, 2);
+        steps += x->n;
+        known[k++] = x->value;
     }
-    if (k == 0)
-        return;
-    out->low = out->value - sqrt(below) / k;
-    out->high = out->value + sqrt(above) / k;
+    stats_t_interval(known, k, level, out);
+    free(known);
+    double low = out->value - sqrt(below) / k, high = out->value + sqrt(above) / k;
     if (k < ENOUGH)
-        return;
-    double half = t_value(level, k - 1) * sqrt(squares / (k - 1) / k);
-    out->low = fmin(out->low, out->value - half); /* the number where the other is none */
-    out->high = fmax(out->high, out->value + half);
+        out->low = out->high = NAN;
+    out->low = fmin(low, out->low); /* the number where the other is none */
+    out->high = fmax(high, out->high);
+    out->n = steps;
 }
 
 static double independent_half(const struct stats_series *series, int k, double level)
@@ -127,7 +111,7 @@ void launches_find_levels(const struct stats_series *series, int launches, doubl
     }
     int k = out->n_launches;
     if (k > 0) {
-        log_moments(means, k, &mean, &out->spread);
+        launches_log_moments(means, k, &mean, &out->spread);
         out->independent = independent_half(used, k, level);
         out->half[LEVEL_STEPS] = steps_half(used, k, level);
     }

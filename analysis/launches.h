@@ -13,6 +13,9 @@
 
 #include "analysis/stats.h"
 
+/* Mean and sample deviation (NaN for one) of the logarithms of k values > 0. */
+void launches_log_moments(const double *x, int k, double *mean, double *deviation);
+
 /*
  * mean +- t s sqrt(1 + 1/k) of the logarithms of k launch means, df = k - 1. value is the geometric
  * mean; one launch gives no ends. Means > 0.

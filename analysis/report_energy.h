@@ -11,8 +11,8 @@
 #include "analysis/report.h"
 
 /*
- * Of all runs of a row: the mean of their energies of a token, between the lowest and the highest end
- * of their intervals; the worst of what can be bad. Everything not told: no run has telemetry.
+ * Of all launches of a row: the mean of their energies of a token with the interval of that mean (launches_join);
+ * the worst of what can be bad. Everything not told: no launch has telemetry.
  */
 struct energy report_energy(const struct scaling_row *row);
 
@@ -22,7 +22,7 @@ int64_t report_joules_n(const struct scaling_row *row);
 const char *report_joules_interval(const struct scaling_row *row);
 const char *report_throttled(const struct scaling_row *row);
 
-/* Of the run whose audit is worst; steps 0: none was audited. */
+/* Of the launch whose audit is worst, with the ratios of all that were audited; steps 0: none was. */
 struct audit report_audit(const struct scaling_row *row);
 double report_audit_off(const struct scaling_row *row); /* % of the step */
 

@@ -40,6 +40,10 @@ double stats_tau(const double *x, int64_t n);
 void stats_mean_interval(const double *x, int64_t n, double level, uint64_t seed,
                          struct stats_interval *out);
 
+/* The mean and, of two samples and more, mean +- t s / sqrt(n) with n - 1 degrees of freedom: of samples that are
+ * independent, few, and may be 0 or less. */
+void stats_t_interval(const double *x, int64_t n, double level, struct stats_interval *out);
+
 /* mean(num) / mean(den), each side resampled on its own. */
 void stats_ratio_interval(const double *num, int64_t n_num, const double *den, int64_t n_den,
                           double level, uint64_t seed, struct stats_interval *out);

@@ -175,6 +175,16 @@ static double t_value(double level, double freedom)
     return gsl_cdf_tdist_Pinv(0.5 + level / 2.0, fmax(freedom, 1.0));
 }
 
+void stats_t_interval(const double *x, int64_t n, double level, struct stats_interval *out)
+{
+    *out = (struct stats_interval){n > 0 ? stats_mean(x, n) : (double)NAN, NAN, NAN, n};
+    if (n < 2)
+        return;
+    double half = t_value(level, (double)n - 1.0) * stats_deviation(x, n) / sqrt((double)n - 1.0);
+    out->low = out->value - half;
+    out->high = out->value + half;
+}
+
 /* Percentiles of the resamples, sorted here. */
 static void widen_by_resamples(struct stats_interval *out, double *draws, double level)
 {

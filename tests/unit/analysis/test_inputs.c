@@ -76,6 +76,27 @@ static void test_starved(void)
     CHECK(isnan(in.wait_ns) && isnan(in.resident_bytes) && !in.starved);
 }
 
+/* The launch that waits most, wherever it stands; one without rows is none. */
+static void test_launches(void)
+{
+    static const int64_t wait_ns[3][2] = {{500, 900}, {900, 500}, {0, 900}};
+    for (int i = 0; i < 3; i++) {
+        struct record_point points[2];
+        struct scaling_run runs[2];
+        struct scaling_row row = {.runs = runs, .n_runs = 2, .n_used = 2};
+        memset(runs, 0, sizeof runs);
+        memset(points, 0, sizeof points);
+        for (int k = 0; k < 2; k++) {
+            runs[k].account.record = &points[k];
+            if (wait_ns[i][k] > 0)
+                fill(&points[k], 6, wait_ns[i][k]);
+        }
+        CHECK_NEAR(inputs_of_row(&row).wait_ns, 6 * 900 / 200.0, 1e-9);
+        for (int k = 0; k < 2; k++)
+            record_point_release(&points[k]);
+    }
+}
+
 static void test_gaps(void)
 {
     static const char *const names[] = {"file:x", "memory", "synthetic", "file:y"};
@@ -129,6 +150,7 @@ static void test_gaps(void)
 int main(void)
 {
     test_starved();
+    test_launches();
     test_gaps();
     return test_end();
 }

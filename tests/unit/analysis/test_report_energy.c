@@ -183,6 +183,40 @@ static void test_report(bool with)
     record_file_release(&file);
 }
 
+/* Of two launches: the fastest clock of either, errors of those that know them, and the ratios of the one that was
+ * audited, wherever they stand. */
+static void test_launches(int audited)
+{
+    struct record_file file = {.whole = true, .n_points = 2};
+    const struct record_file *list[] = {&file};
+    struct synthetic s = synthetic_default(1, RANKS);
+    struct scaling scaling;
+    strcpy(file.path, "study.h5");
+    synthetic_head(&file.head, 1, RANKS);
+    file.points = calloc(2, sizeof *file.points);
+    for (int k = 0; k < 2; k++) {
+        struct record_point *p = &file.points[k];
+        synthetic_point(p, &s);
+        p->point.launch = k;
+        add_telemetry(p);
+        struct telemetry_row *section = &p->telemetry.rows[p->telemetry.n - 1];
+        section->nvlink_errors = k == audited ? 3 : -1;
+        section->sm_mhz = k == audited ? 1980 : 1755; /* that the GPU can take */
+    }
+    add_audit(&file.points[audited]);
+    CHECK_EQ(scaling_init(&scaling, list, 1, 1), 0);
+    struct report report = {list, 1, &scaling, 1, NULL, NULL};
+    CHECK_EQ(scaling.n_rows, 1);
+    CHECK_NEAR(column(&report, "audit_ratio"), 1.05, 1e-9);
+    CHECK_NEAR(column(&report, "audit_off_pct"), 1, 1e-9);
+    struct energy energy = report_energy(&scaling.rows[0]);
+    CHECK_NEAR(energy.sm_most_mhz, 1980, 0);
+    CHECK_EQ(energy.nvlink_errors, 3);
+    CHECK_EQ(energy.ecc_corrected, -1);
+    scaling_release(&scaling);
+    record_file_release(&file);
+}
+
 /* ---- energy of a step ---- */
 
 struct planted { /* J a step of a GPU */
@@ -281,5 +315,7 @@ int main(void)
     test_steps();
     test_report(true);
     test_report(false);
+    test_launches(0);
+    test_launches(1);
     return test_end();
 }
